@@ -242,6 +242,20 @@ GALLERY = (
         ),
     ),
     Entry(
+        folder="server_by_messages",
+        trains="a parameter server and its workers by send and receive",
+        ranks=3,
+        options="--server-ms {value:g} --steps 20",
+        environment=(("TRACEKIT_STEPS", "8"),),
+        planted=Planted(
+            what="the server takes that long for each gradient",
+            value=30,
+            unit="ms",
+            found=evidence("work_ns", 1e-6, rank=0, cause="servers"),
+            within=0.1,
+        ),
+    ),
+    Entry(
         folder="elastic",
         trains="DDP that torchrun restarts, from a checkpoint of every fifth step",
         ranks=2,

@@ -51,7 +51,7 @@ def test_of_even_workers_and_their_quick_server_nobody_is_named() -> None:
     [
         (("--server-ms", "60"), ("waiting-for-server", 0)),
         (("--slow-worker", "1", "--delay-ms", "120"), ("slow-rate", 1)),
-        (("--slow-worker", "2", "--delay-ms", "120", "--synchronous"), ("waited-for-worker", 2)),
+        (("--slow-worker", "2", "--delay-ms", "120", "--synchronous"), ("waited-for-trainer", 2)),
     ],
     ids=["server", "worker", "synchronous"],
 )
@@ -65,5 +65,5 @@ def test_what_the_probe_plants_is_found(
     result = result_of(out)
 
     assert expected in [(finding["id"], finding["rank"]) for finding in result["findings"]]
-    blamed = {"straggler", "late-in-some-steps", "exposed-transfers", *("slow-rate", "waited-for-worker")}
+    blamed = {"straggler", "late-in-some-steps", "exposed-transfers", *("slow-rate", "waited-for-trainer")}
     assert {finding["id"] for finding in result["findings"]} & blamed <= {expected[0]}

@@ -76,34 +76,22 @@ def _blocking_text(blocking_share: float | None) -> str:
     "servers",
     WAITING_FOR_SERVER,
     FOR_THE_SERVER,
-    example={
-        "rank": 0,
-        "wait_share": 0.61,
-        "work_ns": 31_200_000,
-        "load": 0.99,
-        "held_share": 0.02,
-        "servers": 1,
-    },
+    example={"rank": 0, "wait_share": 0.61, "work_ns": 31_200_000, "load": 0.99, "held_share": 0.02},
 )
-def waiting_for_server(
-    rank: int, wait_share: float, work_ns: int, load: float, held_share: float, servers: int
-) -> Sentence:
+def waiting_for_server(rank: int, wait_share: float, work_ns: int, load: float, held_share: float) -> Sentence:
     """Ranks that train wait for messages of a rank that serves them, such as a parameter server.
 
     work_ns: of the server for each message that it receives. load: the share of time in which that keeps it busy.
     held_share: of the waiting, while the server waits for another rank.
     """
-    busy = min(load, 1.0)
     text = f"waiting for rank {rank}, which serves the others, takes {wait_share:.0%} of the step"
     if held_share >= _MOST:
         return f"{text}, most of it until others have sent", f"let rank {rank} answer whoever comes first"
-    text += f"; it works {milliseconds(work_ns, 1)} ms on each message, {busy:.0%} of the time"
-    more = f"over more ranks than {'it' if servers == 1 else f'the {servers} servers'}"
-    if busy >= _FULL:
-        return f"{text}: its rate is the limit", f"make its work on a message quicker, or spread it {more}"
-    if busy >= _MOST * wait_share:
-        return text, f"make its work on a message quicker, spread it {more}, or send ahead of need"
-    return text, "send less to it, in fewer messages, or ahead of need"
+    text += f"; it works {milliseconds(work_ns, 1)} ms on each message, {min(load, 1):.0%} of the time"
+    if load < _MOST * wait_share:
+        return text, "send less to it, in fewer messages, or ahead of need"
+    text += ": its rate is the limit" if load >= _FULL else ""
+    return text, "make its work on a message quicker, or spread it over more ranks"
 
 
 @entry("late-by-turns", "diagnosis", NOTABLE_SHARE, example={"share": 0.08})

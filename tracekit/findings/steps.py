@@ -176,20 +176,23 @@ def slow_rate(
 
 
 @entry(
-    "waited-for-worker",
+    "waited-for-trainer",
     "servers",
     NOTABLE_SHARE,
     MOSTLY_FOR_ONE,
-    example={"others_wait_ns": 31_000_000, "callee": "rank 0", "rank": 3, "longer_ns": 29_000_000},
+    example={"others_wait_ns": 31_000_000, "callee": "ps0", "worker": "trainer2", "rank": 3, "longer_ns": 29_000_000},
 )
-def waited_for_worker(others_wait_ns: int, callee: str, rank: int, longer_ns: int | None) -> Sentence:
-    """A server that communicates by messages has to wait for one rank, and the others wait for the server meanwhile.
+def waited_for_trainer(
+    others_wait_ns: int, callee: str, worker: str | None, rank: int, longer_ns: int | None
+) -> Sentence:
+    """A server has to wait for one rank that trains, and the others wait for the server meanwhile.
 
-    longer_ns: by how much longer it computes, if that explains the waiting.
+    worker: what the job calls the rank. longer_ns: by how much longer it computes, if that explains the waiting.
     """
     longer = "" if longer_ns is None else f", which computes {milliseconds(longer_ns, 1)} ms longer"
-    text = f"the others wait {milliseconds(others_wait_ns, 1)} ms a step on {callee} for rank {rank}{longer}"
-    return text, f"compare what it runs with its peers, or let {callee} answer whoever comes first"
+    who = f"rank {rank}" if worker is None else f"the call of {worker} (rank {rank})"
+    text = f"the others wait {milliseconds(others_wait_ns, 1)} ms a step on {callee} for {who}{longer}"
+    return text, f"compare what it runs with its peers, or let {callee} answer before all have come"
 
 
 @entry(

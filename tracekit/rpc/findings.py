@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tracekit.findings.catalogue import Sentence, entry
 from tracekit.findings.finding import Threshold
-from tracekit.findings.thresholds import MOSTLY_FOR_ONE, NOTABLE_SHARE
-from tracekit.model.texts import milliseconds
 
 REMOTE_CALLS_SHARE = Threshold(0.2, "waiting for remote calls, as a share of the step")
 
@@ -66,21 +64,3 @@ def waiting_for_remote_calls(
         text += f"; its {server_threads} threads are busy"
         action = f"give {callee} more threads (num_worker_threads), or serve from more processes"
     return text, action
-
-
-@entry(
-    "waited-for-trainer",
-    "rpc",
-    NOTABLE_SHARE,
-    MOSTLY_FOR_ONE,
-    example={"others_wait_ns": 31_000_000, "callee": "ps0", "worker": "trainer2", "rank": 3, "longer_ns": 29_000_000},
-)
-def waited_for_trainer(others_wait_ns: int, callee: str, worker: str, rank: int, longer_ns: int | None) -> Sentence:
-    """A server answers only when all trainers have called, and most of the waiting is for one of them.
-
-    longer_ns: by how much longer it computes, if that explains the waiting.
-    """
-    longer = "" if longer_ns is None else f", which computes {milliseconds(longer_ns, 1)} ms longer"
-    waited, call = milliseconds(others_wait_ns, 1), f"the call of {worker} (rank {rank})"
-    text = f"the others wait {waited} ms a step on {callee} for {call}{longer}"
-    return text, f"compare what it runs with its peers, or let {callee} answer before all calls have come"

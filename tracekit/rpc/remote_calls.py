@@ -43,7 +43,7 @@ from tracekit.rpc.calls import (
     time_of,
     unjoined_calls,
 )
-from tracekit.rpc.findings import REMOTE_CALLS_SHARE, waited_for_trainer, waiting_for_remote_calls
+from tracekit.rpc.findings import REMOTE_CALLS_SHARE, waiting_for_remote_calls
 
 _Clock = Callable[[int], int]
 
@@ -340,8 +340,7 @@ def trainer_findings(run: Run, joined: JoinedCalls, held: Sequence[HeldTime]) ->
         return
     names = {rank: use.worker for rank, use in joined.uses.items()}
     if held:
-        no_replay = "remote calls are no part of the replay"
-        yield from waited_for_at_servers(waited_for_trainer, trainers, held, no_replay, names)
+        yield from waited_for_at_servers(trainers, held, "rpc", names)
         return
     slow = find_slow_rates(
         trainers,

@@ -7,13 +7,14 @@ how many each of them sends in a second. That others wait while it waits for one
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import permutations
 
 import numpy as np
 
 from tracekit.explain.section import table_section
 from tracekit.explain.step_time.step_rates import (
+    NO_REPLAY,
     HeldTime,
     clearly_longer,
     find_slow_rates,
@@ -22,17 +23,13 @@ from tracekit.explain.step_time.step_rates import (
 )
 from tracekit.findings.communication import waiting_for_server
 from tracekit.findings.finding import Finding
-from tracekit.findings.steps import waited_for_worker
 from tracekit.findings.thresholds import FOR_THE_SERVER, WAITING_FOR_SERVER
 from tracekit.model.communication import Messages
-from tracekit.model.events import ABSENT, Bool
-from tracekit.model.intervals import EMPTY, Intervals
-from tracekit.model.run import ClockModel, Run, clocks_are_comparable
-from tracekit.model.summary import RankSummary
+from tracekit.model.events import ABSENT
+from tracekit.model.intervals import Intervals
+from tracekit.model.run import Run, clocks_are_comparable
+from tracekit.model.summary import RankSummary, StepParts
 from tracekit.model.table import RANK, Column, Display, Rows, Table
-
-_Row = dict[str, float]
-_NO_REPLAY = "what a server does is no part of the replay"
 
 SERVERS = Table(
     "servers",
@@ -52,79 +49,52 @@ SERVERS = Table(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Worker:
-    """A rank that trains, at one server. Times are on its own clock.
-
-    Attributes:
-        waits: when it waits for messages of the server, or until the server takes its own, in its complete steps.
-        sent: messages to the server in these steps.
-    """
-
-    summary: RankSummary
-    waits: Intervals
-    sent: int
-    step_ns: int
-    steps: int
-
-
 def servers(run: Run) -> tuple[Rows, list[Finding]]:
     """Return rows of `SERVERS`, the one that is waited for most first, and findings."""
-    ranks = [summary for summary in run.ranks if summary.is_measured and any(step.complete for step in summary.steps)]
-    complete = {summary.rank: [step for step in summary.steps if step.complete] for summary in ranks}
-    working_ns = {rank: [step.step_ns - step.exposed_comm_ns for step in steps] for rank, steps in complete.items()}
+    complete = {summary.rank: [step for step in summary.steps if step.complete] for summary in run.ranks}
+    ranks = [summary for summary in run.ranks if complete[summary.rank]]
+    working_ns = {s.rank: [step.step_ns - step.exposed_comm_ns for step in complete[s.rank]] for s in ranks}
     # Where ranks that train also communicate with each other, the section on stragglers says who waits for whom.
     slow = (clearly_longer(working_ns) if run.ranks_are_independent else None) or frozenset()
     for_slow, rows = [], []
-    for rank in run.message_servers:
-        server = run.ranks[run.index_of_rank[rank]]
-        workers = _workers(run, rank)
-        if not workers:
-            continue
-        held = list(_held(run, server, workers))
-        held_for_slow = [time for time in held if time.by in slow]
-        for_slow += held_for_slow
-        rate = sum(worker.sent / worker.step_ns for worker in workers)
-        steps, work_ns = sum(worker.steps for worker in workers), _work_ns(server.messages)
-        row: _Row = {"rank": rank, "workers": len(workers), "work_ns": work_ns}
+    for server in (run.ranks[run.index_of_rank[rank]] for rank in run.message_servers):
+        times = {s.rank: _time_of(complete[s.rank]) for s in ranks if (s.messages.peer == server.rank).any()}
+        messages = {rank: run.ranks[run.index_of_rank[rank]].messages for rank in times}
+        messages = {rank: of_rank.rows(of_rank.peer == server.rank) for rank, of_rank in messages.items()}
+        waits = {rank: _waits(messages[rank]) & time for rank, time in times.items()}
+        sends = {rank: of_rank.issue_ns[of_rank.is_send] for rank, of_rank in messages.items()}
+        rate = sum(time.covers(sends[rank]).sum() / time.len_ns for rank, time in times.items())
+        held, work_ns = list(_held(run, server, waits)), _work_ns(server.messages)
+        for_slow += [time for time in held if time.by in slow]
+        sums = {
+            "wait_ns": sum(wait.len_ns for wait in waits.values()),
+            "held_ns": sum(time.total_ns for time in held),
+            "for_slow_ns": sum(time.total_ns for time in held if time.by in slow),
+        }
+        steps = max(sum(len(complete[rank]) for rank in waits), 1)
+        row = {"rank": server.rank, "workers": len(waits), "work_ns": work_ns}
         row |= {"messages_per_s": 1e9 * rate, "load": rate * work_ns}
-        row |= {"wait_ns": sum(worker.waits.len_ns for worker in workers) // steps}
-        row |= {"held_ns": _total_ns(held) // steps, "for_slow_ns": _total_ns(held_for_slow) // steps}
-        rows.append(row)
+        rows.append(row | {name: total_ns // steps for name, total_ns in sums.items()})
     rows.sort(key=lambda row: -row["wait_ns"])
-    findings = [*waited_for_at_servers(waited_for_worker, ranks, for_slow, _NO_REPLAY, {}), *_waiting(run, rows)]
-    if run.ranks_are_independent and rows:
-        waits_ns = {rank: sum(step.exposed_comm_ns for step in steps) for rank, steps in complete.items()}
-        compute_ns = {rank: [step.compute_ns for step in steps] for rank, steps in complete.items()}
+    findings = [*waited_for_at_servers(ranks, for_slow, "servers", {}), *_waiting(run, rows)]
+    if rows and run.ranks_are_independent:
+        waits_ns = {s.rank: sum(step.exposed_comm_ns for step in complete[s.rank]) for s in ranks}
+        compute_ns = {s.rank: [step.compute_ns for step in complete[s.rank]] for s in ranks}
         rates = find_slow_rates(ranks, waits_ns, (working_ns, compute_ns), waits="servers")
         findings += [] if rates is None else [slow_rate_finding(rates, names={})]
     return rows, findings
 
 
-def _total_ns(held: Sequence[HeldTime]) -> int:
-    return sum(time.total_ns for time in held)
+def _time_of(steps: Sequence[StepParts]) -> Intervals:
+    start_ns, length_ns = np.array([(step.start_ns, step.step_ns) for step in steps], dtype=np.int64).T
+    return Intervals.union_of(start_ns, start_ns + length_ns)
 
 
-def _workers(run: Run, server: int) -> list[_Worker]:
-    result = []
-    for summary in run.ranks:
-        steps = [step for step in summary.steps if step.complete]
-        messages = summary.messages.rows(np.flatnonzero(summary.messages.peer == server))
-        if steps and len(messages):
-            start_ns, length_ns = np.array([(step.start_ns, step.step_ns) for step in steps], dtype=np.int64).T
-            time = Intervals.union_of(start_ns, start_ns + length_ns)
-            waits = _waits(messages, np.ones(len(messages), dtype=np.bool_)) & time
-            sent = int((messages.is_send & time.covers(messages.issue_ns)).sum())
-            worker = _Worker(summary=summary, waits=waits, sent=sent, step_ns=time.len_ns, steps=len(steps))
-            result.append(worker)
-    return result
-
-
-def _waits(messages: Messages, which: Bool) -> Intervals:
-    """Return when a rank waits for some of its messages, a mask [n], as far as it is known that they ended."""
+def _waits(messages: Messages) -> Intervals:
+    """Return when a rank waits for messages, or until its own are taken, as far as it is known that they ended."""
     since_ns = np.where(messages.awaited_ns == ABSENT, messages.start_ns, messages.awaited_ns)
-    which = which & (since_ns != ABSENT) & (messages.end_ns != ABSENT)
-    return Intervals.union_of(since_ns[which], messages.end_ns[which])
+    known = (since_ns != ABSENT) & (messages.end_ns != ABSENT)
+    return Intervals.union_of(since_ns[known], messages.end_ns[known])
 
 
 def _work_ns(messages: Messages) -> float:
@@ -134,55 +104,47 @@ def _work_ns(messages: Messages) -> float:
     """
     total_ns = received = 0
     for rows in np.split(np.arange(len(messages)), np.flatnonzero(np.diff(messages.step) > 1) + 1):
-        recorded = messages.rows(rows)
-        receives, sends = recorded.end_ns[~recorded.is_send], recorded.end_ns[recorded.is_send]
+        receives, sends = (messages.rows(rows[messages.is_send[rows] == side]) for side in (False, True))
         if len(receives) and len(sends):
-            begin_ns, end_ns = int(receives.min()), int(sends.max())
-            total_ns += _waits(recorded, ~recorded.is_send).gaps(begin_ns, end_ns).len_ns
-            received += int((receives < end_ns).sum())
+            begin_ns, end_ns = int(receives.end_ns.min()), int(sends.end_ns.max())
+            total_ns += _waits(receives).gaps(begin_ns, end_ns).len_ns
+            received += int((receives.end_ns < end_ns).sum())
     return total_ns / max(received, 1)
 
 
-def _held(run: Run, server: RankSummary, workers: Sequence[_Worker]) -> Iterator[HeldTime]:
-    """Yield how long each rank waits while the server waits for a message of another."""
+def _held(run: Run, server: RankSummary, waits: Mapping[int, Intervals]) -> Iterator[HeldTime]:
+    """Yield how long each rank waits while the server waits for a message of another. waits: by rank, on its clock."""
     if not clocks_are_comparable(run.ranks, run.clocks):
         return
 
     def on_run_clock(rank: int, time: Intervals) -> Intervals:
-        clock: ClockModel = run.clocks[run.index_of_rank[rank]]
-        return Intervals(*clock.intervals_to_run(time.start_ns, time.end_ns)) if len(time) else EMPTY
+        return Intervals(*run.clocks[run.index_of_rank[rank]].intervals_to_run(time.start_ns, time.end_ns))
 
     messages = server.messages
-    for by in workers:
-        from_it = ~messages.is_send & (messages.peer == by.summary.rank)
-        waits = on_run_clock(server.rank, _waits(messages, from_it))
-        for worker in workers:
-            if worker is not by:
-                held_ns = (on_run_clock(worker.summary.rank, worker.waits) & waits).len_ns
-                name = f"rank {server.rank}"
-                yield HeldTime(rank=worker.summary.rank, by=by.summary.rank, server=name, total_ns=held_ns)
+    for by, rank in permutations(waits, 2):
+        waited = on_run_clock(server.rank, _waits(messages.rows(~messages.is_send & (messages.peer == by))))
+        held_ns = (waited & on_run_clock(rank, waits[rank])).len_ns
+        yield HeldTime(rank=rank, by=by, server=f"rank {server.rank}", total_ns=held_ns)
 
 
-def _waiting(run: Run, rows: Sequence[_Row]) -> Iterator[Finding]:
+def _waiting(run: Run, rows: Sequence[Mapping[str, float]]) -> Iterator[Finding]:
     """Yield the finding that those that train wait for the first of the servers, and not for a slow one of them."""
-    steps_ns = [step.step_ns for summary in run.ranks for step in summary.steps if step.complete]
-    for row in rows[:1]:
+    step_ns = run.mean_rank_step_ns()
+    for row in rows[:1] if step_ns else ():
         wait_ns = row["wait_ns"] - row["for_slow_ns"]
-        share = wait_ns * len(steps_ns) / max(sum(steps_ns), 1)
         yield waiting_for_server(
             rank=int(row["rank"]),
             cause="servers",
             time_ns=int(wait_ns),
             evidence={
-                "wait_share": share,
+                "wait_share": wait_ns / step_ns,
                 "work_ns": round(row["work_ns"]),
                 "load": row["load"],
                 "held_share": (row["held_ns"] - row["for_slow_ns"]) / max(wait_ns, 1),
-                "servers": len(rows),
-                "no_replay": _NO_REPLAY,
+                "no_replay": NO_REPLAY,
             },
             conditions=[
-                WAITING_FOR_SERVER.reached_by(share),
+                WAITING_FOR_SERVER.reached_by(wait_ns / step_ns),
                 FOR_THE_SERVER.reached_by(wait_ns / max(row["wait_ns"], 1)),
             ],
         )

@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tracekit.findings.catalogue import Entry
 from tracekit.findings.finding import Finding
-from tracekit.findings.steps import longer_compute, slow_rate
+from tracekit.findings.steps import longer_compute, slow_rate, waited_for_trainer
 from tracekit.findings.thresholds import LONGER_COMPUTE, MOSTLY_FOR_ONE, NOTABLE_SHARE, SLOW_RATE
 from tracekit.model.run import Run
 from tracekit.model.summary import RankSummary
 from tracekit.stats.uncertainty import student_deviations
 
 INDEPENDENT = "no rank that trains communicates with another in these steps, so none is seen to wait for another"
+NO_REPLAY = "what servers do is no part of the replay"
 _SERVERS = ("rpc", "servers")  # parts of a step that are waits for servers
 _SPREADS = 1.0  # what is slow is slower by more than the peers differ, so many times
 _EXPLAINED = 0.5  # of the wait for a rank at a server, by what it computes longer
@@ -138,11 +138,12 @@ class HeldTime:
 
 
 def waited_for_at_servers(
-    found_by: Entry, ranks: Sequence[RankSummary], held: Sequence[HeldTime], no_replay: str, names: Mapping[int, str]
+    ranks: Sequence[RankSummary], held: Sequence[HeldTime], cause: str, names: Mapping[int, str]
 ) -> Iterator[Finding]:
     """Yield a finding on the rank that others wait for at servers, mostly, for a notable part of their steps.
 
-    ranks: those that train. names: what the job calls them, by rank.
+    ranks: those that train. cause: of the waiting, if that rank does not compute longer. names: what the job calls
+    ranks.
     """
     by: Counter[int | None] = Counter()
     for time in held:
@@ -157,16 +158,16 @@ def waited_for_at_servers(
     slow = [summary for summary in ranks if summary.rank == rank]
     beyond_ns = _mean_compute_ns(slow) - _mean_compute_ns(others) if slow else 0.0
     longer_ns = round(beyond_ns) if slow and beyond_ns >= _EXPLAINED * wait_ns else None
-    yield found_by(
+    yield waited_for_trainer(
         rank=rank,
-        cause=found_by.section if longer_ns is None else "slow_compute",
+        cause=cause if longer_ns is None else "slow_compute",
         time_ns=wait_ns,
         evidence={
             "others_wait_ns": wait_ns,
             "callee": servers.most_common(1)[0][0],
             "worker": names.get(rank),
             "longer_ns": longer_ns,
-            "no_replay": no_replay,
+            "no_replay": NO_REPLAY,
         },
         conditions=[
             NOTABLE_SHARE.reached_by(total_ns / max(sum(step_ns), 1)),

@@ -39,7 +39,7 @@ RowsShown = Callable[[list[Row], Any, Run], list[Row]]
 _FIRST = (
     *("attempts", "diagnosis", "breakdown", "phases", "pauses", "overlap", "collectives", "buckets", "fsdp", "tensor"),
     *("pipeline", "dimensions"),
-    "rpc",
+    *("servers", "rpc"),
     *("stragglers", "critical_path", "whatif", "roofline", "memory"),
 )
 _LAST = ("kernels", "configuration")

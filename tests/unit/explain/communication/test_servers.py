@@ -85,7 +85,7 @@ def test_the_rank_that_a_synchronous_server_waits_for_is_named(late: int, others
 
     (finding,) = findings_of(server(0, gathers), *sorted(ranks, key=lambda summary: summary.rank))
 
-    assert (finding.id, finding.rank, finding.cause) == ("waited-for-worker", late, "slow_compute")
+    assert (finding.id, finding.rank, finding.cause) == ("waited-for-trainer", late, "slow_compute")
     assert (finding.time_ns, finding.evidence["longer_ns"]) == (39 * MS, 39 * MS)
 
 
