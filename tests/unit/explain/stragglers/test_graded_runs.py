@@ -33,6 +33,21 @@ def test_a_sleep_in_three_steps_whose_length_varies_is_named() -> None:
     assert (verdict.rank, verdict.cause, verdict.certainty) == (2, "host", "likely")
 
 
+def test_a_rank_that_computes_all_the_time_is_no_late_host() -> None:
+    """GIVEN a rank that is late by what its collectives do not see as compute, but its breakdown does."""
+    cluster = Cluster(4)
+    for _ in cluster.steps(5):
+        for rank in range(4):
+            cluster.work(rank, compute=1_000_000, host=400_000 * (rank == 2))
+        cluster.collective(range(4), transfer=1000)
+    run = cluster.run()
+    steps = tuple(replace(step, compute_ns=1_400_000, idle_ns=0) for step in run.ranks[2].steps)
+    ranks = (*run.ranks[:2], replace(run.ranks[2], steps=steps), run.ranks[3])
+    assert (stragglers(run).verdict.rank, stragglers(run).verdict.cause) == (2, "host")
+    verdict = stragglers(replace(run, ranks=ranks)).verdict
+    assert (verdict.rank, verdict.cause, verdict.caused_delay_ns) == (2, "compute", 400_000)
+
+
 @pytest.mark.parametrize("planted", ["host", "between", "compute", "data", "more_work"])
 def test_every_kind_of_delay_is_named_from_three_steps(planted: str) -> None:
     verdict = verdict_on(planted=planted, slow=(2,), delay=0.3)
