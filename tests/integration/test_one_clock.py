@@ -42,7 +42,7 @@ def test_ranks_of_one_machine_have_one_clock(job: str) -> None:
         ("ddp4_torch_data", 445.6, "straggler", 3, (340, 400)),  # it sleeps 400 ms
         ("fsdp2_2_tk_host", 185.0, "straggler", 1, (115, 135)),  # it sleeps 120 ms
         ("ddp2_torch_host", 83.9, "exposed-transfers", None, None),  # communication hides that rank 1 sleeps 20 ms
-        ("ddp2_torch_sync", 128.3, "late-by-turns", None, None),  # rank 0 reads the loss, which costs nothing
+        ("ddp2_torch_sync", 128.3, "late-at-times", None, None),  # rank 0 reads the loss, which costs nothing
         ("ep2_torch", 160.3, "exposed-transfers", None, None),
         ("single_torch", 75.1, "nothing-notable", None, None),
         ("single_tk", 82.2, "recording-overhead", None, None),

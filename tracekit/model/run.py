@@ -223,7 +223,8 @@ def short_repr(text: str, most: int = 80) -> str:
 
 def _sends_to_unknown(summary: RankSummary) -> bool:
     """Return whether a rank spends time in messages alone, whose peers are not known."""
-    return not len(summary.collectives) and any(step.exposed_comm_ns for step in summary.steps)
+    known = len(summary.collectives) + len(summary.messages)
+    return not known and any(step.exposed_comm_ns for step in summary.steps)
 
 
 def _shares_collectives(summary: RankSummary) -> bool:

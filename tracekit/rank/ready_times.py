@@ -61,8 +61,8 @@ _NEVER_AWAITED = tuple(KINDS.index(kind) for kind in ("peer_copy", "unclassified
 # How long before the recorded end of a span of a CPU rank the thread that waits for it may go on: 0.2 ms were seen with
 # as many ranks as cores, and a thread of a busy host may have to wait for its turn for longer. To record the end may
 # need Python's interpreter lock, which a running thread keeps for 5 ms (sys.getswitchinterval): the end counts as
-# recorded so late if the rank had idled for that long. Of a short span, a part. On a busy host the lock and the turn add
-# up, to 8 ms and more: so late is an end before which the rank had idled for several times as long.
+# recorded so late if the rank had idled for that long. Of a short span, a part. On a busy host the lock and the turn
+# add up, to 8 ms and more: so late is an end before which the rank had idled for several times as long.
 _RECORDED_LATE_NS = 1_000_000
 _LOCKED_NS = 5_500_000
 _RECORDED_LATE_PART = 10

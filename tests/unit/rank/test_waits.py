@@ -55,3 +55,15 @@ def test_the_interpreters_lock_may_keep_the_end_from_being_recorded(
     for copied_at in range(46_000, 50_000, 100) if waited_us > 4_000 else (47_900,):
         trace.op("aten::copy_", copied_at, 90)
     assert exposed_us(trace, tmp_path / "rank0.json") == pytest.approx(waited_us, abs=500)
+
+
+def test_on_a_busy_host_the_lock_and_a_turn_add_up(tmp_path: Path) -> None:
+    """GIVEN a reduction from 5 to 65 ms, the end of which is recorded as the rank has computed for 8 ms again."""
+    trace = TraceBuilder().step(0, 0, 120_000).op("aten::mm", 4_000, 900)
+    trace.gloo("all_reduce", 5_000, 60_000, issued_at=4_950)
+    for at in range(57_000, 66_000, 100):
+        trace.op("aten::copy_", at, 90)
+    trace.gloo("all_reduce", 90_000, 1_000, issued_at=89_900)
+    recorded = summarize_trace(decode(trace.write(tmp_path / "rank0.json")), trace.rank, SummaryOptions()).collectives
+    assert recorded.waited_ns[0] == pytest.approx(60e6, abs=1e6)
+    assert recorded.released_ns[1] == recorded.end_ns[0]

@@ -14,7 +14,7 @@ from tracekit.model.table import RANK, Column, Display, Table
 from tracekit.rank.idle_causes import IDLE_CAUSES
 
 _CAUSE_NAMES = {
-    "variation": "ranks late in turns",
+    "variation": "ranks late at times",
     "warmup": "pipeline warm-up",
     "drain": "pipeline drain",
     "imbalance": "uneven stages",

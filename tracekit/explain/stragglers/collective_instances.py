@@ -264,18 +264,20 @@ def compare_with_peers(of: GroupColumns, last: Int64) -> PeerComparison:
     """Compare the last rank of each of m instances with the others. last: int64 [m], its index among the members."""
     known, each = of.known, np.arange(len(last))
     rank, row = of.members[last], of.row[each, last]
-    released_ns, ready_ns = of.column("released_ns"), of.column("ready_ns")
-    segment_ns = ready_ns - released_ns
-    released_ns, ready_ns = released_ns[each, last], ready_ns[each, last]
+    of_all_ns, arrived_ns = of.column("released_ns"), of.column("ready_ns")
+    released_ns, ready_ns = of_all_ns[each, last], arrived_ns[each, last]
     passed_row = _last_passed(of.run, rank, row, _released_before_ns(of, last))
     passed = passed_row != ABSENT
     since_ns = np.where(passed, column_at(of.run, rank, passed_row, "ready_ns"), released_ns)
     loaded_ns = of.column("data_ns")
     loaded_before_ns = np.where(passed, column_at(of.run, rank, passed_row, "data_ns"), 0)
     others = known.sum(axis=1) > 1
+    interval = _program_intervals(of, last, since_ns)
+    # A peer that passed the collective with which the segment begins, and did not wait, has been at work since then.
+    passed_ns = np.where((interval.begin >= 0)[:, None] & known[interval.begin], arrived_ns[interval.begin], NEVER)
+    segment_ns = arrived_ns - np.maximum(of_all_ns, passed_ns)
     excess_ns = ready_ns - since_ns - median_excluding(segment_ns, known, last)
     data_ns = loaded_ns[each, last] - loaded_before_ns - median_excluding(loaded_ns, known, last)
-    interval = _program_intervals(of, last, since_ns)
     took_ns, operations, work = map(interval.of_column, ("work_ns", "operations", "work"))
     usual = median_excluding(operations, interval.known, last)
     alike = interval.known.sum(axis=1) > 1

@@ -225,9 +225,12 @@ class _Judged:
     def cause(self, candidate: Candidate) -> str | None:
         first = uncounted_first_steps(len(self.steps))
         cause = _cause(self.run, candidate, self.charges, self.steps, self.work, first)
-        if cause == "host" and not self._idles(candidate).holds:
+        if cause == "host":
+            idles = self._idles(candidate)
             longer_ns = 0.0 if self.work is None else self.work.longer_compute_ns(candidate.indexes, first)
-            cause = "compute" if longer_ns >= _EXPLAINED * candidate.evidence.size_ns else None
+            longer = longer_ns / max(candidate.evidence.size_ns, 1)
+            if longer > idles.value or not idles.holds:
+                cause = "compute" if longer >= _EXPLAINED else None
         return "more_work" if self.overload(candidate, cause) is not None else cause
 
     def _idles(self, candidate: Candidate) -> Condition:

@@ -96,8 +96,8 @@ caused delay
     What a rank's own slowness adds to a step. What it passes on from others is charged to these.
 longest chain
     The work and communication over all ranks that bounds a step. Every moment of the step is on it once.
-ranks late in turns
-    Ranks take turns at being late: waiting that is due to no rank in particular.
+ranks late at times
+    Waiting for whichever rank comes last: it is due to none that is named.
 bubble
     Time in which a rank of a pipeline has no action, from the first to the last action of its pipeline.
 warm-up, drain

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+
+import pytest
 
 from benchmarks.simulated import Cluster
 from tests.builders import TraceBuilder
@@ -22,12 +25,15 @@ def findings(run: Run) -> dict[str | None, Finding]:
     return {finding.cause: finding for finding in held(result.findings)}
 
 
-def cluster(*, transfer: int, late: int = 0, steps: int = 4) -> Run:
-    """Steps of 1,000 ns of compute, after which ranks take turns at being late, and one reduction."""
+def cluster(*, transfer: int, late: int = 0, steps: int = 4, who: Sequence[int] = (0, 1)) -> Run:
+    """Steps of 1,000 ns of compute, after which ranks take turns at being late, and one reduction.
+
+    who: is late in each step, over and over; -1: nobody.
+    """
     built = Cluster(2)
     for step in built.steps(steps):
         for rank in range(2):
-            built.work(rank, compute=1000 + late * (step % 2 == rank))
+            built.work(rank, compute=1000 + late * (who[step % len(who)] == rank))
         built.collective((0, 1), transfer=transfer)
     return built.run()
 
@@ -45,6 +51,20 @@ def test_waiting_is_no_transfer() -> None:
     found = findings(cluster(transfer=20, late=400))
     assert set(found) == {"variation"}
     assert found["variation"].time_ns == 400
+
+
+@pytest.mark.parametrize(
+    ("who", "steps", "expected"),
+    [
+        pytest.param((0, 1), 4, "late-by-turns", id="one after the other"),
+        pytest.param((0, 1, -1), 3, "late-by-turns", id="each once"),
+        pytest.param((1,), 1, "late-at-times", id="only one step"),
+        pytest.param((1, -1, -1), 3, "late-at-times", id="one rank once"),
+        pytest.param((1, 1, 1, 0), 4, "late-at-times", id="one rank in most steps"),
+    ],
+)
+def test_taking_turns_takes_several_ranks_and_steps(who: Sequence[int], steps: int, expected: str) -> None:
+    assert findings(cluster(transfer=20, late=400, steps=steps, who=who))["variation"].id == expected
 
 
 def test_a_small_share_is_no_finding() -> None:

@@ -33,6 +33,37 @@ def test_a_sleep_in_three_steps_whose_length_varies_is_named() -> None:
     assert (verdict.rank, verdict.cause, verdict.certainty) == (2, "host", "likely")
 
 
+def test_a_rank_that_computes_all_the_time_is_no_late_host() -> None:
+    """GIVEN a rank that is late by what its collectives do not see as compute, but its breakdown does."""
+    cluster = Cluster(4)
+    for _ in cluster.steps(5):
+        for rank in range(4):
+            cluster.work(rank, compute=1_000_000, host=400_000 * (rank == 2))
+        cluster.collective(range(4), transfer=1000)
+    run = cluster.run()
+    steps = tuple(replace(step, compute_ns=1_400_000, idle_ns=0) for step in run.ranks[2].steps)
+    ranks = (*run.ranks[:2], replace(run.ranks[2], steps=steps), run.ranks[3])
+    assert (stragglers(run).verdict.rank, stragglers(run).verdict.cause) == (2, "host")
+    verdict = stragglers(replace(run, ranks=ranks)).verdict
+    assert (verdict.rank, verdict.cause, verdict.caused_delay_ns) == (2, "compute", 400_000)
+
+
+def test_a_peer_that_passes_a_collective_without_waiting_is_compared_since_then() -> None:
+    """GIVEN steps of two collectives, to which rank 1 and rank 2 come last; rank 1 does not wait for the first one."""
+    cluster = Cluster(3)
+    for _ in cluster.steps(5):
+        for late, host in ((1, 300_000), (2, 400_000)):
+            for rank in range(3):
+                cluster.work(rank, compute=1_000_000, host=host * (rank == late))
+            cluster.collective(range(3), transfer=1000)
+    run = cluster.run()
+    released_ns = run.ranks[1].collectives.released_ns.copy()
+    released_ns[1::2] = released_ns[::2]
+    passing = replace(run.ranks[1], collectives=replace(run.ranks[1].collectives, released_ns=released_ns))
+    by_rank = stragglers(replace(run, ranks=(run.ranks[0], passing, run.ranks[2]))).by_rank.set_index("rank")
+    assert by_rank.loc[2, "caused_delay_ns"] == pytest.approx(400_000, abs=1000)
+
+
 @pytest.mark.parametrize("planted", ["host", "between", "compute", "data", "more_work"])
 def test_every_kind_of_delay_is_named_from_three_steps(planted: str) -> None:
     verdict = verdict_on(planted=planted, slow=(2,), delay=0.3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,6 +76,14 @@ def test_a_slow_rank() -> None:
     assert changes(result) == {"rank 3 at its peers' median": (40, 0), "communication that takes no time": (10, 0)}
     assert result.changes[0].share == pytest.approx(40 / 150)
     assert result.changes[0].rank == 3
+
+
+def test_a_first_step_that_a_rank_begins_late_does_not_lessen_a_saving() -> None:
+    """GIVEN rank 0, which begins to record 60 ns after the others: in the first step nobody waits for rank 3."""
+    graph = data_parallel([[160, 100, 100], [100] * 3, [100] * 3, [140] * 3])
+    (steps,) = graph.step_groups
+    result = what_if(replace(graph, step_groups=(replace(steps, begin_ns=60.0),)))
+    assert changes(result)["rank 3 at its peers' median"][0] == 40
 
 
 def test_a_rank_that_is_slow_in_some_steps_has_an_uncertain_saving() -> None:
