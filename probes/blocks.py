@@ -74,42 +74,59 @@ def shard_with_dtensor(network: nn.Module, mesh: DeviceMesh, *, sequence_paralle
         parallelize_module(network, mesh, plan)
 
 
-def shard_by_hand(network: nn.Module, group: dist.ProcessGroup) -> None:
-    """Shard the same way over a process group, with a collective in each autograd function."""
+def shard_by_hand(network: nn.Module, group: dist.ProcessGroup, *, sequence_parallel: bool = False) -> None:
+    """Shard the same way over a process group, with a collective in each autograd function.
+
+    With `sequence_parallel` the gradients of `parameters_of_sequence` are to be summed after the backward pass.
+    """
     for block in (module for module in network.modules() if isinstance(module, Block)):
-        block.up = ColumnLinear(block.up, group, gather=False)
-        block.down = RowLinear(block.down, group)
+        block.up = ColumnLinear(block.up, group, gather=False, by_sequence=sequence_parallel)
+        block.down = RowLinear(block.down, group, by_sequence=sequence_parallel)
     if hasattr(network, "head"):
-        network.head = ColumnLinear(network.head, group, gather=True)
+        network.head = ColumnLinear(network.head, group, gather=True, by_sequence=sequence_parallel)
+
+
+def parameters_of_sequence(network: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters that each rank applies to its own part of the sequence."""
+    of_norms = [p for module in network.modules() if isinstance(module, nn.LayerNorm) for p in module.parameters()]
+    return of_norms + [module.bias for module in network.modules() if isinstance(module, RowLinear)]
 
 
 class ColumnLinear(nn.Module):
-    """This rank's output columns of a linear layer; `gather` concatenates those of all ranks."""
+    """This rank's output columns of a linear layer; `gather` concatenates those of all ranks.
 
-    def __init__(self, whole: nn.Linear, group: dist.ProcessGroup, gather: bool) -> None:
+    `by_sequence`: the input is this rank's part of the sequence; the output is of all parts.
+    """
+
+    def __init__(self, whole: nn.Linear, group: dist.ProcessGroup, *, gather: bool, by_sequence: bool) -> None:
         super().__init__()
         part, parts = dist.get_rank(group), dist.get_world_size(group)
         self.weight = nn.Parameter(whole.weight.detach().chunk(parts)[part].clone())
         self.bias = nn.Parameter(whole.bias.detach().chunk(parts)[part].clone())
-        self.group, self.gather = group, gather
+        self.group, self.gather, self.by_sequence = group, gather, by_sequence
 
     def forward(self, x: Tensor) -> Tensor:
-        columns = nn.functional.linear(_ReduceGradient.apply(x, self.group), self.weight, self.bias)
+        x = (_GatherSequence if self.by_sequence else _ReduceGradient).apply(x, self.group)
+        columns = nn.functional.linear(x, self.weight, self.bias)
         return _GatherColumns.apply(columns, self.group) if self.gather else columns
 
 
 class RowLinear(nn.Module):
-    """This rank's input columns of a linear layer; the partial outputs of all ranks are summed."""
+    """This rank's input columns of a linear layer; the partial outputs of all ranks are summed.
 
-    def __init__(self, whole: nn.Linear, group: dist.ProcessGroup) -> None:
+    `by_sequence`: each rank gets its part of the sequence of the sum.
+    """
+
+    def __init__(self, whole: nn.Linear, group: dist.ProcessGroup, *, by_sequence: bool) -> None:
         super().__init__()
         part, parts = dist.get_rank(group), dist.get_world_size(group)
         self.weight = nn.Parameter(whole.weight.detach().chunk(parts, dim=1)[part].clone())
         self.bias = nn.Parameter(whole.bias.detach().clone())
-        self.group = group
+        self.group, self.by_sequence = group, by_sequence
 
     def forward(self, x: Tensor) -> Tensor:
-        return _Reduce.apply(nn.functional.linear(x, self.weight), self.group) + self.bias
+        reduce = _ScatterSequence if self.by_sequence else _Reduce
+        return reduce.apply(nn.functional.linear(x, self.weight), self.group) + self.bias
 
 
 class _ReduceGradient(torch.autograd.Function):
@@ -139,6 +156,45 @@ class _Reduce(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return gradient, None
+
+
+class _GatherSequence(torch.autograd.Function):
+    """The sequences [batch, sequence, width] of all ranks, concatenated; gradients are summed and scattered."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
+        ctx.group = group
+        return _gathered(x, group)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return _scattered(gradient, ctx.group), None
+
+
+class _ScatterSequence(torch.autograd.Function):
+    """This rank's part of the sum over the group; gradients are gathered."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
+        ctx.group = group
+        return _scattered(x, group)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return _gathered(gradient, ctx.group), None
+
+
+def _gathered(x: Tensor, group: dist.ProcessGroup) -> Tensor:
+    parts = [torch.empty_like(x) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(parts, x.contiguous(), group=group)
+    return torch.cat(parts, dim=1)
+
+
+def _scattered(x: Tensor, group: dist.ProcessGroup) -> Tensor:
+    parts = [part.contiguous() for part in x.chunk(dist.get_world_size(group), dim=1)]
+    mine = torch.empty_like(parts[0])
+    dist.reduce_scatter(mine, parts, group=group)
+    return mine
 
 
 class _GatherColumns(torch.autograd.Function):

@@ -3,7 +3,8 @@
     torchrun --standalone --nproc-per-node 2 probes/tensor.py --sleep-compute
 
 It uses DTensor (`parallelize_module`). `--sequence-parallel` also splits the activations between the layers by
-sequence. `--manual` has hand-written collectives in autograd functions instead. Expected findings:
+sequence. `--manual` has hand-written collectives in autograd functions instead; both options together are sequence
+parallelism by hand, in which the gradients of norms are summed after the backward pass. Expected findings:
 
 * The strategy is tp, with `--sequence-parallel` also sp; there is one group of all ranks, for tp.
 * Every collective of a layer blocks it: at most 2 % of the communication overlaps. Most of it is listed under
@@ -18,11 +19,12 @@ from __future__ import annotations
 import argparse
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 
 import tracekit
-from blocks import Network, shard_by_hand, shard_with_dtensor
+from blocks import Network, parameters_of_sequence, shard_by_hand, shard_with_dtensor
 from job import add_slow_rank, job, planted_delay_s, train, training_options
 from sleeping import sleep
 
@@ -40,7 +42,7 @@ def main() -> None:
             process.device.type, (process.world_size,), mesh_dim_names=None if options.unnamed else ("tp",)
         )
         if options.manual:
-            shard_by_hand(network, mesh.get_group())
+            shard_by_hand(network, mesh.get_group(), sequence_parallel=options.sequence_parallel)
         else:
             shard_with_dtensor(network, mesh, sequence_parallel=options.sequence_parallel)
         # Some parameters are DTensors and some are not, which the optimizer's foreach mode does not support.
@@ -58,6 +60,9 @@ def main() -> None:
             logits = network(sleep(x, forward_s=delay_s))
             loss = nn.functional.cross_entropy(logits.flatten(0, 1), target)
             loss.backward()
+            if options.manual and options.sequence_parallel:
+                for parameter in parameters_of_sequence(network):
+                    dist.all_reduce(parameter.grad, group=mesh.get_group())
             optimizer.step()
             return loss.detach()
 
@@ -66,9 +71,8 @@ def main() -> None:
 
 def parse_options() -> argparse.Namespace:
     parser = training_options("Tensor-parallel training.", out="runs/tensor", recorded=4)
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--sequence-parallel", action="store_true", help="split activations by sequence, too")
-    how.add_argument("--manual", action="store_true", help="hand-written collectives instead of DTensor")
+    parser.add_argument("--sequence-parallel", action="store_true", help="split activations by sequence, too")
+    parser.add_argument("--manual", action="store_true", help="hand-written collectives instead of DTensor")
     parser.add_argument("--unnamed", action="store_true", help="a mesh without names of dimensions")
     add_slow_rank(parser, "that computes longer")
     parser.add_argument("--sleep-compute", action="store_true", help="layers sleep as well")

@@ -1,8 +1,9 @@
-"""DeepSpeed's ZeRO: optimizer states, from stage 2 gradients, and from stage 3 parameters are sharded over the ranks.
+"""ZeRO: optimizer states, from stage 2 gradients, and from stage 3 parameters are sharded over the ranks.
 
     pip install deepspeed
     torchrun --standalone --nproc-per-node 2 probes/zero.py --stage 3 --slow-rank 1 --delay-ms 20 --sleep-compute
 
+It is DeepSpeed's, or with `--torch` the `ZeroRedundancyOptimizer` of torch below DistributedDataParallel.
 It uses NCCL if every process of the host has a GPU, else Gloo. Expected findings, with strategy zero1, zero2 or zero3:
 
 * `--stage 1` and `2`: gradients of a few modules at once are reduced in the backward pass; the optimizer's step ends
@@ -11,6 +12,7 @@ It uses NCCL if every process of the host has a GPU, else Gloo. Expected finding
   the backward pass, several modules at once if `--prefetch` allows. Gradients are reduced and scattered.
 * `--slow-rank 1 --delay-ms 20`: "rank 1 computes ... longer than its peer, which waits for it", about 20 ms a
   step. The delay is in the backward pass, between blocks.2 and blocks.1.
+* `--torch`: strategies ddp and zero1; after the optimizer's step each rank broadcasts the parameters that it updated.
 * `--sleep-compute`: layers sleep inside an autograd function, so more ranks than cores behave like devices.
 """
 
@@ -23,6 +25,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.parallel import DistributedDataParallel
 
 import tracekit
 from blocks import Block
@@ -88,11 +92,35 @@ def start_engine(options: argparse.Namespace, process: Job) -> Any:
     return engine
 
 
+class TorchEngine:
+    """What DeepSpeed's engine does here, by DistributedDataParallel and ZeroRedundancyOptimizer."""
+
+    def __init__(self, options: argparse.Namespace, process: Job) -> None:
+        torch.manual_seed(0)
+        network = Network(planted_delay_s(options, process), options.sleep_compute).to(process.device)
+        self.module = DistributedDataParallel(network)
+        self.optimizer = ZeroRedundancyOptimizer(self.module.parameters(), torch.optim.SGD, lr=0.01)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.module(x)
+
+    def backward(self, loss: Tensor) -> None:
+        loss.backward()
+
+    def step(self) -> None:
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def destroy(self) -> None:
+        del self.module, self.optimizer
+
+
 def main() -> None:
     options = parse_options()
-    require_package("deepspeed")
+    if not options.torch:
+        require_package("deepspeed")
     with job(options) as process:
-        engine = start_engine(options, process)
+        engine = TorchEngine(options, process) if options.torch else start_engine(options, process)
         batches = torch.Generator().manual_seed(1 + process.rank)
 
         @tracekit.probe(path=options.out, steps=options.recorded)
@@ -109,8 +137,10 @@ def main() -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    parser = training_options("Training under DeepSpeed's ZeRO with a planted straggler.", out="runs/zero", recorded=4)
-    parser.add_argument("--stage", type=int, choices=(1, 2, 3), default=3, help="what is sharded")
+    parser = training_options("Training under ZeRO with a planted straggler.", out="runs/zero", recorded=4)
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--stage", type=int, choices=(1, 2, 3), default=3, help="what is sharded")
+    how.add_argument("--torch", action="store_true", help="torch's ZeroRedundancyOptimizer, without DeepSpeed")
     parser.add_argument("--prefetch", type=int, default=1, help="blocks to gather ahead of need (stage 3)")
     add_slow_rank(parser, "whose backward pass is delayed")
     parser.add_argument("--sleep-compute", action="store_true", help="sleep instead of computing")

@@ -44,6 +44,7 @@ ORIGIN_US = 4_396_967
 _NCCL_OPERATIONS = {
     "all_reduce": ("AllReduce_Sum_f32_RING_LL", "allreduce"),
     "all_gather": ("AllGather_RING_LL", "_allgather_base"),
+    "reduce": ("Reduce_Sum_f32_RING_LL", "reduce"),
     "reduce_scatter": ("ReduceScatter_Sum_f32_RING_LL", "_reduce_scatter_base"),
     "all_to_all": ("SendRecv", "all_to_allv"),
     "broadcast": ("Broadcast_RING_LL", "broadcast"),

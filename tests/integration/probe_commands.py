@@ -65,6 +65,7 @@ class Probe:
 BLOCK_BYTES = 4 * (512 * 512 + 512)  # of float32
 HEAD_BYTES = 4 * (10 * 512 + 10)
 GPT2_BYTES = 112_128
+ZERO_BYTES = 4 * (4 * (2 * 32 + 4 * 32 * 32 + 4 * 32 + 4 * 32 * 32 + 32) + 10 * 32 + 10)  # four blocks and the head
 PHASES_BYTES = 4 * 4 * (2 * 64 + 4 * 64 * 64 + 4 * 64 + 4 * 64 * 64 + 64)  # four blocks: norm, up, down
 
 COMMANDS = [
@@ -117,6 +118,16 @@ COMMANDS = [
         expected=[],
         collectives=STEPS,
         planted=averaged_in_one_buffer,
+    ),
+    Probe(
+        name="manual_data_parallel",
+        arguments=("--every", "2", "--slow-rank", "1", "--delay-ms", "20", "--sleep-compute"),
+        strategies=("local_sgd",),
+        groups=(("dp", WORLD),),
+        units=no_units,
+        expected=[],
+        collectives=2 * 26,  # parameters, in two of the four steps
+        planted=partial(slow_compute, rank=1, delay_ms=20),
     ),
     Probe(
         name="data_parallel",
@@ -172,6 +183,38 @@ COMMANDS = [
         collectives=None,
         blocks=False,
         planted=partial(slow_backward, rank=1, delay_ms=20),
+    ),
+    Probe(
+        name="zero",
+        arguments=("--torch", "--sleep-compute", "--slow-rank", "1", "--delay-ms", "20"),
+        strategies=("ddp", "zero1"),
+        groups=(("dp", WORLD),),
+        units=buckets,
+        expected=[(0, 26, ZERO_BYTES)],
+        collectives=None,
+        blocks=False,
+        planted=partial(slow_backward, rank=1, delay_ms=20),
+    ),
+    Probe(
+        name="tensor",
+        arguments=("--manual", "--sequence-parallel", "--slow-rank", "1", "--delay-ms", "20"),
+        strategies=("sp", "tp"),
+        groups=(("tp", WORLD),),
+        units=layers,
+        expected={
+            (rank, module, phase, kind): count * STEPS
+            for rank in BOTH
+            for module, phase, kind, count in (
+                *((f"blocks.{n}.up", "forward", "all_gather", 1) for n in range(2)),
+                *((f"blocks.{n}.up", "backward", "reduce_scatter", 1) for n in range(2)),
+                *((f"blocks.{n}.down", "forward", "reduce_scatter", 1) for n in range(2)),
+                *((f"blocks.{n}.down", "backward", "all_gather", 1) for n in range(2)),
+                ("head", "forward", "all_gather", 2),  # the sequence, then the columns
+                ("head", "backward", "reduce_scatter", 1),
+            )
+        },
+        collectives=None,
+        planted=partial(slow_compute, rank=1, delay_ms=20),
     ),
     Probe(
         name="tensor",

@@ -175,4 +175,5 @@ def gradients_by_hand(
         f"{'after' if after_backward else 'one by one in'} the backward pass; compute does not hide "
         f"{exposed_share:.0%} of the step"
     )
-    return text, f"use DistributedDataParallel{option}, which reduces them in buckets while the backward pass runs"
+    use = f"use DistributedDataParallel{option}, which reduces them in buckets while the backward pass runs"
+    return text, f"{use}, unless ranks share out the optimizer's states or parameters"

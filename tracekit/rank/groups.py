@@ -23,6 +23,7 @@ _LABELS = (
     ("fsdp2", ("FSDP::",)),
     ("tp", ("Redistribute",)),
     ("pp", ("PP:", "tracekit.pp:")),
+    ("zero1", ("Optimizer.step#ZeroRedundancyOptimizer.",)),
 )
 
 
@@ -132,11 +133,13 @@ def key_of_recorded_group(group: Group, metadata: CaptureMetadata) -> GroupKey:
 def strategies_of(trace: DecodedTrace) -> tuple[tuple[str, ...], bool]:
     """Return the strategies, and whether they are inferred.
 
-    They come from tracekit's metadata. Without it they are inferred from the labels that torch writes.
+    They come from tracekit's metadata, but for an optimizer that shards its states, which a label of torch shows.
+    Without metadata they are inferred from such labels.
     """
     metadata = trace.header.metadata
-    if metadata is not None and metadata.strategies:
-        return tuple(metadata.strategies), False
     labels_of_any = tuple(label for _, labels in _LABELS for label in labels)
     names = [name for name in trace.events.strings if name.startswith(labels_of_any)]
-    return tuple(slug for slug, labels in _LABELS if any(name.startswith(labels) for name in names)), True
+    labelled = tuple(slug for slug, labels in _LABELS if any(name.startswith(labels) for name in names))
+    if metadata is not None and metadata.strategies:
+        return tuple(sorted({*metadata.strategies, *({"zero1"} & set(labelled))})), False
+    return labelled, True

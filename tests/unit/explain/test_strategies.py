@@ -65,3 +65,75 @@ def test_gradients_are_all_reduced_outside_of_the_graph(
 ) -> None:
     group, node = ("mesh_tp", None) if node == "of tp" else ("default_pg", node)
     assert summary_of(a_rank((), reduced=elements, node=node, group=group), tmp_path).strategies == strategies
+
+
+# When something is communicated: in the forward pass, by a node of the backward pass, after it, after the update.
+FORWARD, NODE, BACKWARD, UPDATED = 100, 520, 650, 850
+
+
+@pytest.mark.parametrize(
+    ("communicated", "strategies"),
+    [
+        ([("all_reduce", FORWARD), ("all_reduce", NODE)], ("tp",)),
+        ([("all_gather", FORWARD), ("reduce_scatter", FORWARD)], ()),
+        (
+            [(kind, at) for at in (FORWARD, NODE) for kind in ("all_gather", "reduce_scatter")]
+            + [("all_reduce", BACKWARD)],
+            ("sp", "tp"),  # the gradients of norms are fewer
+        ),
+        ([("all_gather", FORWARD), ("reduce_scatter", NODE)], ()),  # keys of a sequence, or parameters
+        ([("all_gather", FORWARD), ("reduce_scatter", BACKWARD)], ("manual_fsdp",)),
+        ([("reduce", BACKWARD), ("broadcast", UPDATED)], ("zero1",)),
+        ([("reduce_scatter", BACKWARD), ("all_gather", UPDATED)], ("zero1",)),
+        ([("reduce", BACKWARD), ("broadcast", BACKWARD)], ()),  # of gradients, by way of one rank
+        ([("all_reduce", UPDATED)], ("local_sgd",)),
+        ([("all_reduce", BACKWARD), ("all_reduce", UPDATED)], ("manual_dp",)),
+    ],
+)
+def test_what_is_communicated_when_shows_how_layers_and_parameters_are_shared(
+    tmp_path: Path, communicated: list[tuple[str, int]], strategies: tuple[str, ...]
+) -> None:
+    trace = a_rank(())
+    for at in (0, 1000):
+        trace.backward("ReduceFromGroupBackward", at + 500, 80, thread=trace.main)
+        trace.backward("MmBackward0", at + 590, 10, thread=trace.main)
+        trace.label("Optimizer.step#SGD.step", at + 800, 20)
+        for index, (kind, when) in enumerate(communicated):
+            launched = at + when + 5 * index
+            trace.nccl(kind, launched + 3, 2, launched_at=launched, elements=MIB)
+    assert summary_of(trace, tmp_path).strategies == strategies
+
+
+def test_a_gradient_that_is_accumulated_next_is_that_of_a_gathered_parameter(tmp_path: Path) -> None:
+    trace = a_rank(())
+    for at in (0, 1000):
+        trace.nccl("all_gather", at + 60, 20, launched_at=at + 50, elements=MIB)
+        trace.backward("GatherBackward", at + 500, 80, thread=trace.main)
+        trace.nccl("reduce_scatter", at + 530, 20, launched_at=at + 520, elements=MIB)
+        trace.backward("torch::autograd::AccumulateGrad", at + 585, 5, thread=trace.main)
+    assert summary_of(trace, tmp_path).strategies == ("manual_fsdp",)
+
+
+@pytest.mark.parametrize(("kernels", "strategies"), [(("dispatch", "combine"), ("ep",)), (("dispatch",), ())])
+def test_kernels_that_dispatch_and_combine_are_of_experts(
+    tmp_path: Path, kernels: tuple[str, ...], strategies: tuple[str, ...]
+) -> None:
+    trace = a_rank(())
+    for step in range(2):
+        for index, name in enumerate(kernels):
+            at = 1000 * step + 100 + 50 * index
+            trace.kernel(f"void deep_ep::internode::{name}<true, 4>(int4*)", at, 20, launched_at=at - 5, stream=20)
+    assert summary_of(trace, tmp_path).strategies == strategies
+
+
+@pytest.mark.parametrize(("columns", "strategies"), [(512, ("tp",)), (1024, ()), (500, ())])
+def test_a_gather_of_the_columns_of_a_square_weight_is_tensor_parallel(
+    tmp_path: Path, columns: int, strategies: tuple[str, ...]
+) -> None:
+    trace = TraceBuilder()
+    for step in range(2):
+        at = 1000 * step
+        trace.step(step, at, 900)
+        trace.op("aten::mm", at + 10, 50, **{"Input Dims": [[8, 1024], [1024, columns]], "Input type": ["float"] * 2})
+        trace.gloo("all_gather", at + 110, 50, issued_at=at + 100, elements=8 * columns)
+    assert summary_of(trace, tmp_path).strategies == strategies

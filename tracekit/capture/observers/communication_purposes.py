@@ -3,8 +3,10 @@
 Every call of `torch.distributed` in Python ends in a method of `ProcessGroup`, which is patched. DDP's reducer and
 DTensor do not call these methods. Calls by torch's wrappers are left to the wrappers' observers.
 
-* Gradients are recognised by their address, which tells their parameter. A group over which all gradients are reduced
-  is data parallel.
+* Gradients are recognised by their address, which tells their parameter. A group over which gradients of most elements
+  are reduced is data parallel. Ranks of tensor parallelism reduce those of the few that they share, such as norms.
+* Such ranks may share parameters as well. If each shares its part after the reductions, it is ZeRO, stage 1; if parts
+  are gathered before the gradients are there, FSDP; if parameters are averaged instead of gradients, local SGD.
 * A tensor is an activation if it is communicated inside the forward of a module or of an autograd function, has an
   autograd graph, or is communicated in a backward pass and is no gradient. The group is tensor parallel.
 * So is one of inference without modules: a group over which matrices are communicated several times a step, and nothing
@@ -32,11 +34,14 @@ from tracekit.capture.observers.parameters import LiveParameters
 from tracekit.model.metadata import CommunicationPurpose, CommunicationUse
 
 # The methods under the names of all versions, with the index of the argument that this rank contributes.
-_REDUCTIONS = {
-    **dict.fromkeys(("allreduce", "allreduce_coalesced", "reduce"), 0),
-    **dict.fromkeys(("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced"), 1),
-    **dict.fromkeys(("reduce_scatter_single", "reduce_scatter_single_coalesced"), 1),
-}
+_REDUCTIONS = dict.fromkeys(("allreduce", "allreduce_coalesced", "reduce"), 0)
+_SCATTERS = dict.fromkeys(
+    (
+        *("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced"),
+        *("reduce_scatter_single", "reduce_scatter_single_coalesced"),
+    ),
+    1,
+)
 _GATHERS = dict.fromkeys(
     (
         *("allgather", "allgather_coalesced", "_allgather_base", "allgather_into_tensor_coalesced"),
@@ -50,13 +55,15 @@ _WRAPPERS = (
     *("torch.distributed.algorithms", "torch.distributed.pipelining", "torch.distributed.checkpoint"),
     *("torch.nn.parallel", "torch.nn.modules._functions", "deepspeed"),  # `_functions`: synchronized batch norm
 )
+_AVERAGERS = "torch.distributed.algorithms.model_averaging"  # of parameters, in one buffer
 _MAX_LOOK_UPS = 16  # without success for one size; some activations are as large as a parameter
 _MIN_FLAT_ELEMENTS = 64  # of all gradients; multiples of a smaller number occur by chance
 _LAYERS = 2  # the fewest times a step that activations are communicated
 _STRATEGIES_OF_WRAPPERS = frozenset({"ddp", "fsdp1", "fsdp2", "hsdp", "zero1", "zero2", "zero3"})
 
 # By module: a cache, as each call looks up all its frames.
-_caller_kinds: dict[str, Literal["wrapper", "program", "between"]] = {}
+_Caller = Literal["wrapper", "averager", "program", "between"]
+_caller_kinds: dict[str, _Caller] = {}
 
 
 @dataclass
@@ -69,6 +76,10 @@ class _Use:
         gradients: indices of the parameters whose gradients were reduced.
         flat_calls: reductions of tensors of unknown purpose, perhaps buffers of all gradients.
         flat_elements: elements of those tensors.
+        scatters: whether activations were reduced and scattered.
+        gathers_first: whether parameters were gathered before any gradient was reduced.
+        gathered: elements of the whole of each parameter whose parts were gathered.
+        roots: the ranks that sent parameters to all others.
         without_graph: calls with matrices of unknown purpose, where no parameter could get a gradient.
     """
 
@@ -77,6 +88,10 @@ class _Use:
     gradients: set[int] = field(default_factory=set)
     flat_calls: int = 0
     flat_elements: int = 0
+    scatters: bool = False
+    gathers_first: bool = False
+    gathered: set[int] = field(default_factory=set)
+    roots: set[int] = field(default_factory=set)
     without_graph: int = 0
 
 
@@ -95,6 +110,8 @@ class PurposeObserver:
         self._gradients = GradientAddresses(_trainable_parameters(objects))
         observed_methods = (
             (_REDUCTIONS, self._note_reduction),
+            (_SCATTERS, self._note_scatter),
+            ({"broadcast": 0}, self._note_broadcast),
             (_GATHERS, self._note_gather),
             (_EXCHANGES, self._note_exchange),
         )
@@ -122,6 +139,9 @@ class PurposeObserver:
 
     def _note_reduction(self, group: Any, tensors: list[Any], _: tuple[Any, ...]) -> None:
         use = self._use_of(group)
+        if _caller() == "averager":
+            use.by_hand["parameters", False] += 1
+            return
         in_backward = runs_backward()
         indices = [self._gradients.parameter_index(tensor, in_backward) for tensor in tensors]
         if None not in indices:
@@ -136,12 +156,34 @@ class PurposeObserver:
             use.flat_elements += sum(tensor.numel() for tensor in tensors)
             use.without_graph += self._has_no_graph(tensors)
 
+    def _note_scatter(self, group: Any, tensors: list[Any], arguments: tuple[Any, ...]) -> None:
+        use, in_backward = self._use_of(group), runs_backward()
+        if sum(tensor.numel() for tensor in tensors) in use.gathered:
+            use.by_hand["gradients", in_backward] += 1
+        else:
+            before = use.by_hand["activations", in_backward]
+            self._note_reduction(group, tensors, arguments)
+            use.scatters |= use.by_hand["activations", in_backward] > before
+
     def _note_gather(self, group: Any, tensors: list[Any], _: tuple[Any, ...]) -> None:
-        in_backward = runs_backward()
-        if in_backward or _is_activation(tensors):
-            self._use_of(group).by_hand["activations", in_backward] += 1
-        elif not any(self._gradients.is_parameter(tensor) for tensor in tensors):
-            self._use_of(group).without_graph += self._has_no_graph(tensors)
+        use, in_backward = self._use_of(group), runs_backward()
+        whole = sum(tensor.numel() for tensor in tensors) * group.size()
+        of_all = use.flat_calls and self._gradients.are_all_gradients(whole)
+        if of_all or all(self._gradients.is_parameter(tensor) for tensor in tensors):
+            use.gathers_first |= not use.flat_calls and all(purpose != "gradients" for purpose, _ in use.by_hand)
+            use.gathered.add(whole)
+            use.by_hand["parameters", in_backward] += 1
+        elif in_backward or _is_activation(tensors):
+            use.by_hand["activations", in_backward] += 1
+        else:
+            use.without_graph += self._has_no_graph(tensors)
+
+    def _note_broadcast(self, group: Any, tensors: list[Any], arguments: tuple[Any, ...]) -> None:
+        root = getattr(arguments[1], "rootRank", None) if len(arguments) > 1 else None
+        if root is not None and all(self._gradients.is_parameter(tensor) for tensor in tensors):
+            use = self._use_of(group)
+            use.roots.add(int(root))
+            use.by_hand["parameters", runs_backward()] += 1
 
     def _note_exchange(self, group: Any, tensors: list[Any], arguments: tuple[Any, ...]) -> None:
         in_backward = runs_backward()
@@ -175,7 +217,9 @@ class PurposeObserver:
         if parallelism is None or current != parallelism or by_wrapper:
             return
         if parallelism == "dp":
-            draft.strategies.append("manual_dp")
+            draft.strategies.append(_data_parallelism(use))
+        if parallelism == "tp" and use.scatters:  # tensor parallelism scatters only what it splits by sequence
+            draft.strategies.append("sp")
         for purpose in {purpose: None for purpose, _ in use.by_hand}:
             draft.uses.append(
                 CommunicationUse(
@@ -190,17 +234,24 @@ class PurposeObserver:
     def _parallelism(self, use: _Use) -> str | None:
         """Return the parallelism that the calls suggest, or None."""
         called = {purpose for purpose, _ in use.by_hand}
-        # Tensor-parallel ranks reduce gradients, too, but only of the few parameters that they share.
-        most_gradients = 2 * len(use.gradients) >= self._gradients.count or self._gradients.are_all_gradients(
-            use.flat_elements
-        )
-        if "gradients" in called and (most_gradients or called == {"gradients"}):
+        are_most = self._gradients.are_most(use.gradients) or self._gradients.are_all_gradients(use.flat_elements)
+        if "gradients" in called and (are_most or called <= {"gradients", "parameters"}):
             return "dp"
         if "tokens" in called:
             return "ep"
         if "activations" in called:
             return "tp"
-        return "dp" if "parameters" in called else None
+        return "dp" if "parameters" in called and not use.roots else None
+
+
+def _data_parallelism(use: _Use) -> str:
+    """Return the strategy of ranks that share gradients or parameters of the whole model."""
+    called = {purpose for purpose, _ in use.by_hand}
+    if "gradients" not in called:
+        return "manual_fsdp" if use.gathered else "local_sgd"
+    if use.gathered:
+        return "manual_fsdp" if use.gathers_first else "zero1"
+    return "zero1" if len(use.roots) > 1 else "manual_dp"
 
 
 def _observe_call(
@@ -213,7 +264,7 @@ def _observe_call(
 ) -> Any:
     if len(args) > argument:
         tensors = [tensor for tensor in _tensors(args[argument]) if tensor.numel() > 1 and tensor.is_floating_point()]
-        if tensors and not _is_called_by_wrapper():
+        if tensors and _caller() != "wrapper":
             note(group, tensors, args)
     return call(group, *args, **kwargs)
 
@@ -244,8 +295,8 @@ def _is_activation(tensors: list[Any]) -> bool:
     return any(frame.f_code in calls for frame in _callers())
 
 
-def _is_called_by_wrapper() -> bool:
-    """Return whether a wrapper of torch issues the collective, with no code of the program in between."""
+def _caller() -> _Caller:
+    """Return what issues the collective: a wrapper of torch, if no code of the program is in between."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
@@ -253,12 +304,14 @@ def _is_called_by_wrapper() -> bool:
         if kind is None:
             kind = _caller_kinds[module] = _caller_kind(module)
         if kind != "between":
-            return kind == "wrapper"
+            return kind
         frame = frame.f_back
-    return False
+    return "program"
 
 
-def _caller_kind(module: str) -> Literal["wrapper", "program", "between"]:
+def _caller_kind(module: str) -> _Caller:
+    if module.startswith(_AVERAGERS):
+        return "averager"
     if module.startswith(_WRAPPERS):
         return "wrapper"
     return "between" if module.startswith(("torch.", "tracekit.")) else "program"
@@ -299,7 +352,8 @@ class GradientAddresses:
         self._next_by_shape: Counter[int] = Counter()
         self._failed_look_ups: Counter[int] = Counter()
         self.count = len(self._parameters)
-        self._elements = sum(parameter.numel() for parameter in self._parameters)
+        self._sizes = [parameter.numel() for parameter in self._parameters]
+        self._elements = sum(self._sizes)
 
     def parameter_index(self, tensor: Any, in_backward: bool) -> int | None:
         """Return the index of the parameter whose gradient `tensor` is, or None.
@@ -336,6 +390,10 @@ class GradientAddresses:
 
     def is_parameter(self, tensor: Any) -> bool:
         return tensor.data_ptr() in self._addresses
+
+    def are_most(self, indices: Iterable[int]) -> bool:
+        """Return whether the gradients of these parameters have at least half of all elements."""
+        return bool(2 * sum(self._sizes[index] for index in indices) >= self._elements)
 
     def are_all_gradients(self, elements: int) -> bool:
         """Return whether so many elements can be all gradients, once or several times, as in flat buffers."""

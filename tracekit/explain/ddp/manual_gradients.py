@@ -53,7 +53,7 @@ _DEFAULT_BYTES = 25 << 20  # the limit of DDP's buckets, but for the first
 _NOT_RECORDED = "not all gradients, or not all ranks that reduce together, are recorded"
 _NOTHING_SAVED = "a replay with the buckets of DistributedDataParallel saves no more than its error"
 
-_REDUCES = tuple(KINDS.index(kind) for kind in ("all_reduce", "reduce", "reduce_scatter"))
+_ALL_REDUCE = KINDS.index("all_reduce")  # reductions to one rank are no averages: each keeps its part, or one them all
 _SCALAR_BYTES = 8  # scalars, such as a loss
 _WITHOUT_GRADIENTS = tuple(PHASES.index(phase) for phase in ("forward", "evaluation", "checkpoint"))
 _ACCUMULATES = "torch::autograd::AccumulateGrad"
@@ -193,7 +193,7 @@ def _reductions(recorded: RecordedSteps, metadata: CaptureMetadata, ids: set[int
     lanes, communication = recorded.lanes, recorded.lanes.communication_events
     keys = {key_of_recorded_group(group, metadata) for group in metadata.groups if group.id in ids}
     which = np.flatnonzero(
-        np.isin(communication.kind, _REDUCES)
+        (communication.kind == _ALL_REDUCE)
         & np.isin(communication.group, [index for index, key in enumerate(communication.groups) if key in keys])
         & ((communication.size_bytes == ABSENT) | (communication.size_bytes > _SCALAR_BYTES))
         & ~np.isin(recorded.phases.at(communication.launch_ns), _WITHOUT_GRADIENTS)
@@ -205,7 +205,7 @@ def _reductions(recorded: RecordedSteps, metadata: CaptureMetadata, ids: set[int
 def _is_summed(communication: CommunicationEvents, reduced: Int64, elements: int) -> bool:
     """Return whether all-reduces of one group sum so many elements."""
     are_alike = len({*zip(communication.kind[reduced], communication.group[reduced], strict=True)}) == 1
-    known = are_alike and communication.kind[reduced[0]] == KINDS.index("all_reduce")
+    known = are_alike and communication.kind[reduced[0]] == _ALL_REDUCE
     return bool(known and reduced_elements(communication, reduced).sum() == elements)
 
 

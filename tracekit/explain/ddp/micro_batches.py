@@ -18,7 +18,7 @@ from tracekit.findings.ddp import MICRO_BATCH_ENTRIES
 from tracekit.findings.finding import Finding
 from tracekit.findings.thresholds import NOTABLE_SAVING
 from tracekit.model.communication import DTYPES, KINDS
-from tracekit.model.events import ABSENT, Int64
+from tracekit.model.events import ABSENT, Bool, Int64
 from tracekit.model.intervals import Intervals
 from tracekit.model.run import Run
 from tracekit.rank.lanes import complete_steps
@@ -26,7 +26,7 @@ from tracekit.rank.phases import AUTOGRAD_NODE_PREFIX, PHASES, innermost_span, i
 from tracekit.rank.recorded_steps import RecordedSteps
 from tracekit.stats.rows_by_key import number_rows, rows_by_key
 
-_REDUCES = tuple(KINDS.index(kind) for kind in ("all_reduce", "reduce_scatter"))
+_REDUCES = tuple(KINDS.index(kind) for kind in ("all_reduce", "reduce", "reduce_scatter"))
 _NUMBERS = (ABSENT, *(i for i, name in enumerate(DTYPES) if "float" in name))
 _LEAST_BYTES = 1 << 16  # smaller than the gradients of any model, larger than metrics
 _BACKWARD = PHASES.index("backward")
@@ -39,7 +39,7 @@ _OPTIONS = {"fsdp2": "set_requires_gradient_sync(False)", "fsdp1": "no_sync()", 
 
 def gradient_reductions(recorded: RecordedSteps) -> Int64:
     """Return the communication events that reduce gradients of known sizes, in order of launch, int64 [n]."""
-    events, communication = recorded.trace.events, recorded.lanes.communication_events
+    communication, in_node = recorded.lanes.communication_events, recorded.once(needed_by_nodes)
     others = [index for index, key in enumerate(communication.groups) if key.parallelism not in (None, "dp")]
     which = np.flatnonzero(
         np.isin(communication.kind, _REDUCES)
@@ -47,13 +47,26 @@ def gradient_reductions(recorded: RecordedSteps) -> Int64:
         & np.isin(communication.dtype, _NUMBERS)
         & (communication.size_bytes > 0)
         & (recorded.phases.at(communication.launch_ns) == _BACKWARD)
+        & ~in_node
     )
-    nodes = np.flatnonzero(events.named(is_autograd_node))
-    accumulates = events.named(lambda name: name.startswith(_ACCUMULATES))
-    track = communication.launch_track[which].astype(np.int64)
-    node = innermost_span(events, nodes, track, communication.launch_ns[which])
-    which = which[(node == ABSENT) | accumulates[node]]
     return np.asarray(which[np.argsort(communication.launch_ns[which], kind="stable")])
+
+
+def needed_by_nodes(recorded: RecordedSteps) -> Bool:
+    """Return which communication a node of the autograd graph launched that serves no accumulation, bool [n].
+
+    The engine accumulates a gradient right after the node that it comes from.
+    """
+    events, communication = recorded.trace.events, recorded.lanes.communication_events
+    nodes = np.flatnonzero(events.named(is_autograd_node))
+    nodes = nodes[np.lexsort((events.start_ns[nodes], events.track[nodes]))]
+    accumulates = events.named(lambda name: name.startswith(_ACCUMULATES))
+    node = innermost_span(events, nodes, communication.launch_track.astype(np.int64), communication.launch_ns)
+    serves = np.append(accumulates, False)
+    for row in set(node[node != ABSENT].tolist()):
+        after = nodes[(events.track[nodes] == events.track[row]) & (events.start_ns[nodes] >= events.end_ns[row])][:1]
+        serves[row] |= accumulates[after].any()
+    return np.asarray((node != ABSENT) & ~serves[node])
 
 
 def early_reductions(recorded: RecordedSteps) -> EarlyReductions:

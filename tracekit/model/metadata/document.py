@@ -47,7 +47,7 @@ class CaptureMetadata(msgspec.Struct, frozen=True, kw_only=True):
         window: which recording this is.
         steps: the recorded steps.
         strategies: how the job is parallel: ddp, fsdp1, fsdp2, hsdp, zero1 to zero3, tp, sp, pp, ep, cp, dp,
-            manual_dp, rpc.
+            manual_dp, manual_fsdp, local_sgd, rpc.
         mesh: the device mesh, and the place of the rank in it.
         groups: the process groups of the rank.
         collectives: entries of the flight recorder.

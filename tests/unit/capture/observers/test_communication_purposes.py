@@ -290,3 +290,69 @@ def test_matrices_of_several_layers_are_activations_of_inference(
         draft = observed_tensors(_Tensors([weight]), step, steps=3)
 
     assert draft.groups.groups[0].parallelism == parallelism
+
+
+# ---- what data-parallel ranks share ---------------------------------------------------------------------------------
+
+
+def _parts(parameter: Any) -> None:
+    distributed.all_gather([torch.empty_like(parameter)], parameter.data)
+
+
+@pytest.mark.parametrize(
+    ("before", "reduce", "after", "strategy"),
+    [
+        (None, distributed.all_reduce, None, "manual_dp"),
+        (None, lambda gradient: distributed.reduce(gradient, 0), _parts, "zero1"),
+        (_parts, distributed.all_reduce, None, "manual_fsdp"),
+        (None, None, lambda parameter: distributed.all_reduce(parameter.data), "local_sgd"),
+        (None, distributed.all_reduce, lambda parameter: distributed.broadcast(parameter.data, 0), "manual_dp"),
+    ],
+)
+def test_when_parameters_are_shared_tells_who_updates_them(
+    before: Callable[[Any], None] | None,
+    reduce: Callable[[Any], None] | None,
+    after: Callable[[Any], None] | None,
+    strategy: str,
+) -> None:
+    def step(model: Any) -> None:
+        for parameter in model.parameters() if before else ():
+            before(parameter)
+        backward(model)
+        for parameter in model.parameters() if reduce else ():
+            reduce(parameter.grad)
+        for parameter in model.parameters() if after else ():
+            after(parameter)
+
+    assert parallelism_and_strategies(observed(step)) == ("dp", [strategy])
+
+
+def test_parameters_that_one_rank_sends_to_all_say_nothing() -> None:
+    def step(model: Any) -> None:
+        for parameter in model.parameters():
+            distributed.broadcast(parameter.data, 0)
+
+    assert parallelism_and_strategies(observed(step)) == (None, [])
+
+
+class _ScatterRows(torch.autograd.Function):  # type: ignore[misc, name-defined]
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        rows = torch.empty_like(x)
+        distributed.reduce_scatter(rows, [x.contiguous()])
+        return rows
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient
+
+
+def test_tensor_parallelism_that_scatters_is_by_sequence() -> None:
+    """GIVEN gradients of most parameters that are reduced, but of few elements, as those of norms."""
+
+    def step(model: Any) -> None:
+        _ScatterRows.apply(model(torch.ones(4, 8))).sum().backward()
+        for parameter in (layer.bias for layer in model):
+            distributed.all_reduce(parameter.grad)
+
+    assert parallelism_and_strategies(observed(step)) == ("tp", ["sp"])

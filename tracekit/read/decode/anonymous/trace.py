@@ -117,7 +117,8 @@ _HOOKS_OF_TORCH = frozenset(
 # What the probe calls the ways in which a job is parallel.
 _STRATEGIES = frozenset(
     {
-        *("ddp", "fsdp1", "fsdp2", "hsdp", "zero1", "zero2", "zero3", "dp", "manual_dp"),
+        *("ddp", "fsdp1", "fsdp2", "hsdp", "zero1", "zero2", "zero3", "dp"),
+        *("manual_dp", "manual_fsdp", "local_sgd"),
         *("tp", "sp", "pp", "ep", "cp", "rpc"),
     }
 )
