@@ -76,7 +76,6 @@ def score(pair: Pair, planted: Result, removed: Result) -> Score:
     named = first is not None and _is_right(pair, first)
     finding = next((f for f in blaming if _is_right(pair, f)), None)
     step_ns = int(planted["run"]["step_ns"]["median"])
-    alarms = {str(f["certainty"]) for f in _blaming(removed)}
     shown = finding or first
     return Score(
         kind=pair.kind,
@@ -89,9 +88,15 @@ def score(pair: Pair, planted: Result, removed: Result) -> Score:
         planted_ns=pair.delay_ns,
         predicted_ns=None if finding is None else finding["saving_ns"],
         error_ns=None if finding is None else finding["saving_error_ns"],
-        false_alarm="sure" if "sure" in alarms else "likely" if alarms else None,
+        false_alarm=false_alarm(removed),
         text="nobody is blamed" if shown is None else str(shown["text"]),
     )
+
+
+def false_alarm(result: Result) -> str | None:
+    """Return the highest certainty with which anyone is blamed in a run without a defect."""
+    alarms = {str(f["certainty"]) for f in _blaming(result)}
+    return "sure" if "sure" in alarms else "likely" if alarms else None
 
 
 def _blaming(result: Result) -> list[Mapping[str, Any]]:
