@@ -20,8 +20,8 @@ from tests.integration.probe_answers import (
     hot_expert,
     layers,
     moves_the_sequence,
-    nobody_is_blamed,
     no_units,
+    nobody_is_blamed,
     one_process,
     one_rank_at_a_time,
     passes_keys_around,
@@ -178,7 +178,7 @@ COMMANDS = [
         )
         for delay, planted in (
             ((), nobody_is_blamed),
-            (("--slow-rank", "1", "--delay-ms", "40"), partial(slow_and_compiled, rank=1, delay_ms=40)),
+            (("--slow-rank", "1", "--delay-ms", "40"), partial(slow_backward, rank=1, delay_ms=40)),
         )
     ),
     Probe(
