@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,7 +71,7 @@ class Score:
 
 def score(pair: Pair, planted: Result, removed: Result) -> Score:
     """Return the score of a pair; `planted` and `removed` are results of `analyze --json`."""
-    blaming = _blaming(planted)
+    blaming = _blaming(planted, pair.causes)
     first = blaming[0] if blaming else None
     named = first is not None and _is_right(pair, first)
     finding = next((f for f in blaming if _is_right(pair, f)), None)
@@ -99,8 +99,9 @@ def false_alarm(result: Result) -> str | None:
     return "sure" if "sure" in alarms else "likely" if alarms else None
 
 
-def _blaming(result: Result) -> list[Mapping[str, Any]]:
-    return [f for f in result["findings"] if f["ranks"] and f["cause"] in _BLAMED]
+def _blaming(result: Result, causes: Collection[str] = ()) -> list[Mapping[str, Any]]:
+    """Return the findings that blame a rank; `causes` of the defect blame, too."""
+    return [f for f in result["findings"] if f["ranks"] and (f["cause"] in _BLAMED or f["cause"] in causes)]
 
 
 def _is_right(pair: Pair, finding: Mapping[str, Any]) -> bool:

@@ -137,10 +137,10 @@ _ALL = (
     _slow(
         "parameter server by RPC",
         "parameter_server",
-        "parameter_server",
+        "rpc",
         planted="--slow-trainer 2 --delay-ms 100",
         culprit=2,
-        causes="compute",
+        causes="slow_compute",
         ranks=3,
         is_plain=False,
     ),
@@ -225,7 +225,7 @@ def _row(found: Found) -> Row:
         _yes(said.right_cause),
         "-" if said.predicted_ns is None else f"{said.predicted_ns / 1e6:.1f}",
         f"{said.measured_ns / 1e6:.1f}",
-        _yes(said.is_close),
+        "-" if said.predicted_ns is None else _yes(said.is_close),
         "" if plain is None else strategy if is_right else f"{strategy}, not {', '.join(found.system.strategy)}",
         "" if plain is None else _yes(plain.named),
     )
