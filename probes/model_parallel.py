@@ -8,7 +8,7 @@ Gloo. The defect is inherent in this way of training: while one rank computes, t
 * The strategy is pp; the schedule is manual, with one microbatch: each rank has one F and one B in a step. Bubbles take
   (ranks - 1) / ranks of the time, two thirds with three ranks.
 * Nearly all communication is exposed; it is time spent waiting in recv.
-* `--slow-rank 1 --delay-ms 20`: "stage 1 (rank 1) takes ... times as long as the other stages".
+* `--slow-rank 1 --delay-ms 20`: the same. Each rank computes alone, so no layer that moves to another one saves time.
 * `--forward-only`: the same without B.
 """
 

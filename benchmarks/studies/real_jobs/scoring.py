@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,12 +71,11 @@ class Score:
 
 def score(pair: Pair, planted: Result, removed: Result) -> Score:
     """Return the score of a pair; `planted` and `removed` are results of `analyze --json`."""
-    blaming = _blaming(planted)
+    blaming = _blaming(planted, pair.causes)
     first = blaming[0] if blaming else None
     named = first is not None and _is_right(pair, first)
     finding = next((f for f in blaming if _is_right(pair, f)), None)
     step_ns = int(planted["run"]["step_ns"]["median"])
-    alarms = {str(f["certainty"]) for f in _blaming(removed)}
     shown = finding or first
     return Score(
         kind=pair.kind,
@@ -89,13 +88,20 @@ def score(pair: Pair, planted: Result, removed: Result) -> Score:
         planted_ns=pair.delay_ns,
         predicted_ns=None if finding is None else finding["saving_ns"],
         error_ns=None if finding is None else finding["saving_error_ns"],
-        false_alarm="sure" if "sure" in alarms else "likely" if alarms else None,
+        false_alarm=false_alarm(removed),
         text="nobody is blamed" if shown is None else str(shown["text"]),
     )
 
 
-def _blaming(result: Result) -> list[Mapping[str, Any]]:
-    return [f for f in result["findings"] if f["ranks"] and f["cause"] in _BLAMED]
+def false_alarm(result: Result) -> str | None:
+    """Return the highest certainty with which anyone is blamed in a run without a defect."""
+    alarms = {str(f["certainty"]) for f in _blaming(result)}
+    return "sure" if "sure" in alarms else "likely" if alarms else None
+
+
+def _blaming(result: Result, causes: Collection[str] = ()) -> list[Mapping[str, Any]]:
+    """Return the findings that blame a rank; `causes` of the defect blame, too."""
+    return [f for f in result["findings"] if f["ranks"] and (f["cause"] in _BLAMED or f["cause"] in causes)]
 
 
 def _is_right(pair: Pair, finding: Mapping[str, Any]) -> bool:
