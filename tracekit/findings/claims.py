@@ -14,7 +14,7 @@ from typing import Any
 from tracekit.findings.catalogue import restated
 from tracekit.findings.finding import Finding
 from tracekit.findings.hosts import IDLE_CAUSES
-from tracekit.findings.thresholds import NOTABLE_SAVING, NOTABLE_SHARE
+from tracekit.findings.thresholds import BUBBLE_RATIO, NOTABLE_SAVING, NOTABLE_SHARE
 
 BY_TURNS = "cause-by-turns"
 """The id of the finding on what hits another rank in each step."""
@@ -23,6 +23,8 @@ OF_SOMEBODY = ("ranks", "load", "link")
 """Remedies of a rank or a link that holds up the others."""
 
 _BUBBLES = ("warmup", "drain", "imbalance", "late_peer")
+_OF_SLOW_STAGES = ("imbalance_ns", "late_peer_ns")
+_PARTS_OF_BUBBLES = ("warmup_ns", "drain_ns", *_OF_SLOW_STAGES, "transfer_ns", "other_ns")
 _WORK = ("compute", "copy")
 _WAITING = ("variation", *_BUBBLES, "transfer")
 _OF_SEVERAL = {
@@ -53,12 +55,18 @@ class Claims:
             self._left_ns[row["cause"], tuple(row["ranks"])] += row["time_ns"]
         self._rows = frozenset(self._left_ns)
         self._transfer_ns = self._left_ns["transfer", ()]
+        self._names_slow_stage = False
 
     def claimed(self, finding: Finding) -> Finding | None:
         """Return a finding with the time that it is about; None if others have claimed that, or most of it.
 
         What it saves beyond is time that others wait for it: `behind_ns` in the evidence.
         """
+        self._names_slow_stage |= bool(finding.concerned) and finding.remedy in (*OF_SOMEBODY, "stages")
+        if finding.id == "pipeline-bubble" and self._names_slow_stage:
+            if (rest := _without_slow_stages(finding)) is None:
+                return None
+            finding = rest
         if finding.cause is None or (finding.cause in _WORK and finding.time_ns is None):
             return finding
         slow = [(f"slow_{cause}", finding.concerned) for cause in (finding.cause, *_SLOW.get(finding.cause, ()))]
@@ -109,6 +117,20 @@ class Claims:
             self._left_ns[row] -= part_ns
             taken_ns += part_ns
         return taken_ns
+
+
+def _without_slow_stages(finding: Finding) -> Finding | None:
+    """Return a finding on bubbles without those that a slow stage or rank causes, of which another finding is.
+
+    None if too few are left, or no more than is the least for the order of the actions.
+    """
+    times_ns = [finding.evidence[part] for part in _PARTS_OF_BUBBLES]
+    left = dict.fromkeys(_OF_SLOW_STAGES, 0)
+    left_ns = sum(times_ns) - sum(finding.evidence[part] for part in _OF_SLOW_STAGES)
+    ratio = finding.evidence["bubble_ratio"] * left_ns / max(sum(times_ns), 1)
+    if ratio < max(BUBBLE_RATIO, 0 if finding.saving_ns else finding.evidence["ideal_bubble_ratio"] or 0):
+        return None
+    return restated(finding, {**finding.evidence, **left, "bubble_ratio": ratio})
 
 
 def _of_nobody(*causes: str) -> list[Row]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from tracekit.findings.finding import Finding, Remedy
+from tracekit.findings.pipeline import pipeline_bubble
 from tracekit.findings.ranking import rank_findings, with_noise
 from tracekit.model.notes import Severity
 
@@ -118,6 +121,35 @@ def test_what_all_ranks_could_save_is_what_remains_without_the_rank_that_is_late
 
     ranked = rank_findings([idle, late], STEP_NS, CAUSES, after)
     assert [(each.text, each.saving_ns) for each in ranked] == [("rank 3", 350), ("launches are late", 70)]
+
+
+def test_bubbles_are_told_of_without_those_behind_the_stage_that_is_named() -> None:
+    """GIVEN a quarter of the time in bubbles, of which a third is a slow stage's doing THEN a sixth is left; none if
+    the order of actions needs as much.
+    """
+    bubbles = pipeline_bubble(
+        severity="warning",
+        cause="bubble",
+        evidence={
+            "bubble_ratio": 0.24,
+            "ideal_bubble_ratio": 0.05,
+            "schedule": None,
+            "warmup_ns": 60,
+            "drain_ns": 40,
+            "imbalance_ns": 70,
+            "late_peer_ns": 10,
+            "transfer_ns": 60,
+            "other_ns": 0,
+        },
+    )
+    stage = finding("stage 1", rank=1, remedy="stages", cause="imbalance", saving_ns=70)
+    causes = [{"cause": "warmup", "ranks": [], "time_ns": 100}, {"cause": "imbalance", "ranks": [], "time_ns": 70}]
+
+    _, rest = rank_findings([bubbles, stage], STEP_NS, causes)
+    assert (rest.evidence["bubble_ratio"], rest.evidence["imbalance_ns"]) == (pytest.approx(0.16), 0)
+    as_many = replace(bubbles, evidence={**bubbles.evidence, "ideal_bubble_ratio": 0.2})
+    assert [each.text for each in rank_findings([as_many, stage], STEP_NS, causes)] == ["stage 1"]
+    assert rank_findings([as_many], STEP_NS, causes)[0].text == bubbles.text
 
 
 def test_noise_comes_before_what_it_makes_uncertain_and_behind_ranks_that_are_clearly_slow() -> None:
