@@ -267,11 +267,13 @@ OBJECTS: Mapping[str, tuple[Value, ...]] = {
         Value("microbatches", "int", "", "How many a step has."),
         Value("steps", "int", "", "Steps that were analysed."),
         Value("pipelines", "int", "", "Pipelines side by side (data parallel)."),
-        Value("bubble_ratio", "float?", "ratio", "Bubbles as a share of the spans of all ranks."),
+        Value(
+            "bubble_ratio", "float?", "ratio", "Bubbles by the spans of all ranks, or by their steps if spans overlap."
+        ),
         Value("ideal_bubble_ratio", "float?", "ratio", "The least share for this order of equally long actions."),
         Value("ideal_basis", "str?", "", "closed_form, or replay of the order that was run."),
         Value("bubble_to_ideal_ratio", "float?", "ratio", "Bubbles over the time in which ranks are busy."),
-        Value("filled_ratio", "float?", "ratio", "Share of the bubbles in which ranks run actions of other steps."),
+        Value("filled_ratio", "float?", "ratio", "Share of what spans leave in which ranks run other steps."),
         Value("causes", "object?", "", "Bubbles of all ranks by cause; they sum to the bubbles."),
         Value("replay_error", "float?", "ratio", "By how much a replay of all that was measured takes longer."),
         Value("uneven_stage", "object?", "", "The stage that takes longer than the others, if one does."),

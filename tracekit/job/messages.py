@@ -10,10 +10,13 @@ Messages may also cross the edges of steps. Then most steps of an edge would hav
 began, or of another size. In that case the sends of the first receives lie before the recording. As few first receives
 as possible are left out so that order and sizes fit, and the rest is paired in order.
 
-Batches of torch before 2.5 do not name the peers of their messages. In a group of two it is the other rank. A longer
-group may be a pipeline, whose ranks torch and Megatron-LM list in the order of their stages: activations go to the next
-rank, and gradients to the one before. That is assumed where all ranks of the group fit: each receives as many messages
-of each direction and size as its neighbour sends, in the same order.
+Messages of Gloo in recordings of other tools show the peer's place in a group, but not which group. It is the one in
+which the peer's messages are the counterparts.
+
+Batches of torch before 2.5 do not name the peers of their messages, nor do those of Gloo without recorded shapes. In a
+group of two it is the other rank. A longer group may be a pipeline, whose ranks torch and Megatron-LM list in the order
+of their stages: activations go to the next rank, and gradients to the one before. That is assumed where all ranks of
+the group fit: each receives as many messages of each direction and size as its neighbour sends, in the same order.
 
 Ranks with several stages may run a forward and a backward, and then exchange messages for both. If there is only one,
 the rank is the first of the group, which has no gradient to send and no activation to receive, or the last one.
@@ -30,14 +33,14 @@ import numpy as np
 
 from tracekit.job.collectives import certain_positions
 from tracekit.model.columnar import Columnar
-from tracekit.model.communication import GroupKey, MatchedMessages, Messages
+from tracekit.model.communication import FIRST_PLACE, GroupKey, MatchedMessages, Messages
 from tracekit.model.events import ABSENT, Bool, Int32, Int64
 from tracekit.model.notes import Note
 from tracekit.model.run import ClockModel, Run, clocks_are_comparable
 from tracekit.model.spans import ACTION_KINDS
 from tracekit.model.summary import RankSummary
 from tracekit.model.table import Column, FilledTable, Table
-from tracekit.stats.rows_by_key import rows_by_key
+from tracekit.stats.rows_by_key import rows_by_key, rows_by_value
 
 if TYPE_CHECKING:
     pass
@@ -64,6 +67,7 @@ POINT_TO_POINT = Table(
     ),
 )
 
+_MOST = 0.8  # of the messages between two ranks have their counterparts in both recordings
 _FORWARD, _BACKWARD = ACTION_KINDS.index("F"), ACTION_KINDS.index("B")
 _DIRECTIONS = ((_FORWARD, 1), (_BACKWARD, -1))
 
@@ -327,6 +331,7 @@ def _notes(unlinked: Counter[str]) -> list[Note]:
 
 def with_inferred_peers(ranks: Sequence[RankSummary]) -> tuple[tuple[RankSummary, ...], list[Note]]:
     """Return the summaries with the peers of their messages, without messages whose peer stays unknown; and notes."""
+    ranks = _with_groups(ranks)
     silent = {s.rank: s for s in ranks if (s.messages.peer == ABSENT).any()}
     if not silent:
         return tuple(ranks), []
@@ -349,6 +354,46 @@ def with_inferred_peers(ranks: Sequence[RankSummary]) -> tuple[tuple[RankSummary
             summary = replace(summary, messages=messages.rows(messages.peer != ABSENT))
         result.append(summary)
     return tuple(result), _peer_notes(inferred, unknown)
+
+
+def _with_groups(ranks: Sequence[RankSummary]) -> Sequence[RankSummary]:
+    """Return the summaries with group and peer of messages that show the peer's place in a group, if they can be told.
+
+    It is a group in which the peer's messages, that show this rank's place, are the counterparts; of several such with
+    the same peer the smallest. Otherwise the peer is -1.
+    """
+    columns = {s.rank: (s.messages.peer.copy(), s.messages.group.copy()) for s in ranks}
+    messages_of = {s.rank: s.messages for s in ranks}
+    placed = {s.rank: rows_by_value(np.maximum(FIRST_PLACE - s.messages.peer, ABSENT)) for s in ranks}
+    if all(rows.keys() <= {ABSENT} for rows in placed.values()):
+        return ranks
+    for summary in ranks:
+        rank, messages = summary.rank, summary.messages
+        for place, rows in placed[rank].items():
+            if place == ABSENT:
+                continue
+            fitting: list[tuple[tuple[int, ...], int, int]] = []
+            for number, group in enumerate(summary.groups):
+                peer = group.ranks[place] if place < len(group.ranks) and rank in group.ranks else rank
+                theirs = placed.get(peer, {}).get(group.ranks.index(rank)) if peer != rank else None
+                if theirs is not None and _are_counterparts(messages.rows(rows), messages_of[peer].rows(theirs)):
+                    fitting.append((group.ranks, peer, number))
+            _, peer, number = min(fitting, key=lambda f: (len(f[0]), f[0]), default=((), ABSENT, ABSENT))
+            certain = len({each for _, each, _ in fitting}) == 1
+            columns[rank][0][rows], columns[rank][1][rows] = (peer, number) if certain else (ABSENT, ABSENT)
+    return [replace(s, messages=replace(s.messages, peer=columns[s.rank][0], group=columns[s.rank][1])) for s in ranks]
+
+
+def _are_counterparts(messages: Messages, theirs: Messages) -> bool:
+    """Return whether most messages have one of the same tag and size in the other direction, and the other way round.
+
+    A few may lie before or behind the recording of one of the ranks.
+    """
+    sides = [
+        Counter(zip((of.is_send == sends).tolist(), of.tag.tolist(), of.size_bytes.tolist(), strict=True))
+        for of, sends in ((messages, True), (theirs, False))
+    ]
+    return (sides[0] & sides[1]).total() >= _MOST * max(len(messages), len(theirs))
 
 
 def _nameless(summary: RankSummary, group: GroupKey) -> Int64:
@@ -396,6 +441,9 @@ def _peer_notes(inferred: int, unknown: int) -> list[Note]:
         text = f"{inferred} sends or receives do not name their peer; it is inferred from the members of their group"
         notes.append(Note(id="inferred", severity="info", text=text))
     if unknown:
-        text = f"{unknown} sends or receives do not name their peer, and are matched with none"
+        text = (
+            f"{unknown} sends or receives do not name their peer, and are matched with none; "
+            "with record_shapes=True those of Gloo do"
+        )
         notes.append(Note(id="unlinked", severity="warning", text=text))
     return notes

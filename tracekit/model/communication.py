@@ -157,6 +157,9 @@ def bus_factor(kind: str, ranks: int) -> float:
     return 1.0
 
 
+FIRST_PLACE = -2
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Messages(Columnar):
     """n sends and receives of one rank in order of issue. Times are on its wall clock; -1 means not known.
@@ -164,7 +167,8 @@ class Messages(Columnar):
     Attributes:
         step: -1 if issued outside of the recorded steps, int64 [n].
         group: index into the rank's groups, int32 [n].
-        peer: global rank, int32 [n]; -1 where the trace does not name it.
+        peer: global rank, int32 [n]; -1 where the trace does not name it. Below, it is `FIRST_PLACE` less the peer's
+            place in a group, which the trace does not name.
         tag: int64 [n], or -1 where the backend has none (NCCL).
         is_send: bool [n].
         issue_ns: int64 [n].

@@ -148,7 +148,7 @@ class Run:
 
     @cached_property
     def ranks_are_independent(self) -> bool:
-        """Whether several ranks train and none is seen to communicate with another.
+        """Whether several ranks train and none is seen to communicate with another, or with whom is not known.
 
         Then no step of one is a part of another's, and the job as a whole has no steps. Messages to ranks that serve
         all do not count. A kernel on a GPU that no rule is for may communicate. So ranks on GPUs are independent only
@@ -158,7 +158,8 @@ class Run:
         if not servers and (len(trained) < 2 or (self.device != "cpu" and "rpc" not in self.strategies)):
             return False
         return not any(
-            not np.isin(summary.messages.peer, servers).all() or _shares_collectives(summary) for summary in trained
+            not np.isin(s.messages.peer, servers).all() or _shares_collectives(s) or _sends_to_unknown(s)
+            for s in trained
         )
 
     def mean_rank_step_ns(self) -> float:
@@ -218,6 +219,11 @@ class Run:
 def short_repr(text: str, most: int = 80) -> str:
     """Return `repr` of a text, of which at most so many characters are shown."""
     return repr(shortened(text, most))
+
+
+def _sends_to_unknown(summary: RankSummary) -> bool:
+    """Return whether a rank spends time in messages alone, whose peers are not known."""
+    return not len(summary.collectives) + len(summary.messages) and any(step.exposed_comm_ns for step in summary.steps)
 
 
 def _shares_collectives(summary: RankSummary) -> bool:

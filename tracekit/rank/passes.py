@@ -8,8 +8,9 @@ They come from the first of these that a trace has:
 4. on a GPU rank that sends or receives, its launches. A pass is a run of compute kernels of one direction, between two
    messages. What the autograd engine launches is backward. What is launched while operators join the autograd graph is
    forward. The optimizer is neither.
-5. on a CPU rank that sends or receives, the operators of its forward phase. Those between two messages, or waits for
-   them, are a forward pass if the first of these receives or the second sends.
+5. on a CPU rank that sends or receives, its operators. What the autograd engine runs between two messages, or waits for
+   them, is a backward pass. Operators of the forward phase between two are a forward pass if the first of these
+   receives or the second sends.
 
 A loop without modules has spans of its backward passes alone. Then its forward passes come from 4 or 5.
 """
@@ -33,8 +34,9 @@ from tracekit.model.spans import (
     parse_pipeline_span,
     parse_torch_action,
 )
+from tracekit.rank.device_communication import MESSAGE_KINDS
 from tracekit.rank.lanes import VIEWS, Lanes
-from tracekit.rank.phases import is_autograd_node, phase_timeline
+from tracekit.rank.phases import backward_operators, is_autograd_node, phase_timeline
 from tracekit.rank.steps import StepWindows
 
 RECEIVES = tuple(KINDS.index(kind) for kind in ("recv", "send_recv"))
@@ -91,6 +93,7 @@ def rank_passes(events: EventTable, lanes: Lanes, issue_ns: Int64, is_send: Bool
     if lanes.device == "gpu":
         derived = _launched_passes(events, lanes, issue_ns)
     else:
+        passes = passes if len(passes) else _engine_passes(events, lanes, issue_ns)
         derived = _operator_passes(events, lanes, passes, issue_ns, is_send)
     if not len(passes):
         return derived
@@ -196,6 +199,22 @@ def _launched_passes(events: EventTable, lanes: Lanes, issue_ns: Int64) -> Passe
     return _nameless(launch_ns[first], launch_ns[last] + 1, kind[first])
 
 
+def _engine_passes(events: EventTable, lanes: Lanes, issue_ns: Int64) -> Passes:
+    """Return the backward passes of a CPU rank: what the autograd engine runs between messages."""
+    rows = np.flatnonzero(backward_operators(events) & events.on_tracks(lanes.threads))
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    start_ns, window = events.start_ns[rows], lanes.windows.index_of(events.start_ns[rows])
+    rows, start_ns, window = rows[window != ABSENT], start_ns[window != ABSENT], window[window != ABSENT]
+    if not len(rows):
+        return Passes.empty()
+    message_ns = np.sort(np.concatenate((issue_ns, receive_waits(events, lanes).start_ns)))
+    first, _ = _runs(np.stack((np.searchsorted(message_ns, start_ns), window)))
+    end_ns = np.maximum.reduceat(events.end_ns[rows], first)
+    kind = np.full(len(first), _BACKWARD, dtype=np.int32)
+    kept = _long_enough(lanes.compute.covered_ns(start_ns[first], end_ns), kind)
+    return _nameless(start_ns[first[kept]], end_ns[kept], kind[kept])
+
+
 def _operator_passes(events: EventTable, lanes: Lanes, backward: Passes, issue_ns: Int64, is_send: Bool) -> Passes:
     """Return the forward passes of a CPU rank: runs of operators between messages."""
     rows = lanes.compute_rows[events.track[lanes.compute_rows] == lanes.windows.thread]
@@ -238,9 +257,28 @@ def receive_waits(events: EventTable, lanes: Lanes) -> Intervals:
     """Return the blocking waits of the host in which a receive ended."""
     found = lanes.communication_events
     ended_ns = np.sort(found.end_ns[np.isin(found.kind, RECEIVES)])
+    start_ns, end_ns = host_waits(events, lanes)
+    waits = np.searchsorted(ended_ns, end_ns, side="right") > np.searchsorted(ended_ns, start_ns, side="left")
+    return Intervals.union_of(start_ns[waits], end_ns[waits])
+
+
+def host_waits(events: EventTable, lanes: Lanes) -> tuple[Int64, Int64]:
+    """Return when each blocking wait of the host began and ended, int64 [w] each, in order of their ends.
+
+    The capture records them. Without it, a CPU rank's message of Gloo ends when the wait for it returns, which began
+    when the rank computed last, or when the wait before it returned.
+    """
     waits = np.flatnonzero(events.named(WAIT_SPAN.__eq__))
-    first = np.searchsorted(ended_ns, events.start_ns[waits], side="left")
-    return Intervals.of_events(events, waits[np.searchsorted(ended_ns, events.end_ns[waits], side="right") > first])
+    if len(waits) or lanes.device == "gpu":
+        waits = waits[np.argsort(events.end_ns[waits], kind="stable")]
+        return events.start_ns[waits], events.end_ns[waits]
+    found, exposed = lanes.communication_events, lanes.exposed_communication
+    end_ns = np.unique(found.end_ns[np.isin(found.kind, MESSAGE_KINDS)])
+    within = np.searchsorted(exposed.start_ns, end_ns) - 1
+    end_ns, within = end_ns[within >= 0], within[within >= 0]
+    end_ns, within = end_ns[exposed.end_ns[within] >= end_ns], within[exposed.end_ns[within] >= end_ns]
+    before_ns = np.append(np.iinfo(np.int64).min, end_ns)[:-1]
+    return np.maximum(exposed.start_ns[within], before_ns), end_ns
 
 
 def _runs(columns: Int64) -> tuple[Int64, Int64]:

@@ -1,7 +1,8 @@
 """Sends and receives of one rank, matched to operators and to communication events.
 
 The capture records them. A record is made right before its operator begins. In a trace of another tool the operators of
-NCCL name group and peer; those of Gloo show only the peer's place in a group, but not which group, and are no messages.
+NCCL name group and peer. Those of Gloo show the peer's place in a group, but not which group, and without recorded
+inputs nothing. What one rank cannot know, all ranks together may (`job.messages`).
 """
 
 from __future__ import annotations
@@ -11,9 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracekit.model.communication import GroupKey, Messages
+from tracekit.model.communication import FIRST_PLACE, GroupKey, Messages
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int32, Int64
-from tracekit.model.spans import WAIT_SPAN
 from tracekit.rank.device_communication import MESSAGE_KINDS
 from tracekit.rank.groups import GroupResolver
 from tracekit.rank.lanes import Lanes
@@ -23,8 +23,9 @@ from tracekit.rank.message_operators import (
     message_operators,
     records_of_operators,
 )
-from tracekit.rank.passes import Passes, kinds_in_order, rank_passes
+from tracekit.rank.passes import Passes, host_waits, kinds_in_order, rank_passes
 from tracekit.rank.ready_times import device_ready_times
+from tracekit.rank.shapes import HOST_OPERATORS, peers_and_tags, recorded_shapes
 from tracekit.rank.steps import StepWindows
 
 
@@ -47,13 +48,15 @@ class _Sides:
 def rank_messages(trace: DecodedTrace, lanes: Lanes) -> Messages:
     """Return the messages of one recording; `group` is an index into the groups of the lanes' communication events.
 
-    They come from the capture's records, or else from the operators of NCCL.
+    They come from the capture's records, or else from the operators of NCCL, or else of Gloo.
     """
     events, metadata = trace.events, trace.header.metadata
     if metadata is not None and metadata.p2p:
         sides, operators = _recorded_sides(trace), _recorded_operators(trace)
     else:
         sides, operators = _sides_of_operators(trace, lanes.communication_events.groups)
+        if not len(operators) and lanes.device == "cpu":
+            sides, operators = _sides_of_host_operators(trace)
     if not len(sides.peer):
         return Messages.empty()
     start_ns, end_ns, ready_ns = _times(events, lanes, operators)
@@ -146,6 +149,31 @@ def _sides_of_operators(trace: DecodedTrace, groups: Sequence[GroupKey]) -> tupl
     return sides, found.row
 
 
+def _sides_of_host_operators(trace: DecodedTrace) -> tuple[_Sides, Int64]:
+    """Return the sides of the messages that operators of Gloo show, and the rows of these operators.
+
+    Their inputs name the peer by its place in a group. Which group that is, of several, all ranks together tell.
+    """
+    events, resolver = trace.events, GroupResolver(trace.header)
+    places, shapes = peers_and_tags(events), recorded_shapes(events)
+    rows = events.each_once(events.named(HOST_OPERATORS.__contains__)).astype(np.int64)
+    place, tag = np.array([places.get(row, (ABSENT, ABSENT)) for row in rows.tolist()], dtype=np.int64).reshape(-1, 2).T
+    only = resolver.only_group()
+    members = resolver.groups()[only].ranks if only is not None else ()
+    known = dict(enumerate(members)) | {ABSENT: ABSENT}
+    sides = _Sides(
+        group=np.full(len(rows), ABSENT if only is None else only, dtype=np.int32),
+        peer=np.array([known.get(number, FIRST_PLACE - number) for number in place.tolist()], dtype=np.int32),
+        tag=tag,
+        is_send=np.array([events.strings[events.name[row]] == "c10d::send" for row in rows.tolist()], dtype=np.bool_),
+        created_ns=events.start_ns[rows],
+        size_bytes=np.array(
+            [shapes[row].size_bytes if row in shapes else ABSENT for row in rows.tolist()], dtype=np.int64
+        ),
+    )
+    return sides, rows
+
+
 def _times(events: EventTable, lanes: Lanes, operators: Int64) -> tuple[Int64, Int64, Int64]:
     """Return when the event of each operator's message began and ended, and when the rank was ready for it.
 
@@ -181,13 +209,12 @@ def _awaited_ns(events: EventTable, lanes: Lanes, end_ns: Int64) -> Int64:
     The message's event ends within the call that waits. Calls of several threads may overlap: the first one to return
     after the end is taken.
     """
-    waits = np.flatnonzero(events.named(WAIT_SPAN.__eq__) & (lanes.device == "cpu"))
-    if not len(waits):
+    since_ns, until_ns = host_waits(events, lanes)
+    if not len(until_ns) or lanes.device == "gpu":
         return np.full(len(end_ns), ABSENT, dtype=np.int64)
-    waits = waits[np.argsort(events.end_ns[waits], kind="stable")]
-    index = np.minimum(np.searchsorted(events.end_ns[waits], end_ns, side="left"), len(waits) - 1)
-    since_ns, until_ns = events.start_ns[waits[index]], events.end_ns[waits[index]]
-    return np.where((since_ns <= end_ns) & (end_ns <= until_ns), since_ns, ABSENT)
+    index = np.minimum(np.searchsorted(until_ns, end_ns, side="left"), len(until_ns) - 1)
+    inside = (since_ns[index] <= end_ns) & (end_ns <= until_ns[index])
+    return np.where(inside, since_ns[index], ABSENT)
 
 
 def _neighbours(passes: Passes, windows: StepWindows, window: Int64, time_ns: Int64) -> tuple[Int32, Int32]:

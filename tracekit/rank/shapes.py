@@ -17,6 +17,8 @@ from tracekit.rank.communication_rules import bytes_per_element, size_in_bytes
 
 _DEEPEST = 8  # levels of nested lists; a list of lists of tensors needs 4
 _DIGITS = 10  # of a rank or a tag
+HOST_OPERATORS = frozenset({"c10d::send", "c10d::recv_", "c10d::recv_any_source_"})
+"""Operators of messages. All but the last show the other rank's place in their group, and the tag."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def peers_and_tags(events: EventTable) -> dict[int, tuple[int, int]]:
     They are the third and fourth input.
     """
     arguments = events.collective_arguments
-    point_to_point = events.named({"c10d::send", "c10d::recv_"}.__contains__)
+    point_to_point = events.named(HOST_OPERATORS.__contains__)
     result = {}
     for row, text in zip(arguments.row.tolist(), arguments.concrete_inputs.tolist(), strict=True):
         if text != ABSENT and point_to_point[row]:

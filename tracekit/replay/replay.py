@@ -248,18 +248,19 @@ def _levels(before: Int32 | Int64, after: Int32 | Int64, group: Int32) -> Int32:
     return level
 
 
-def even_stage_factors(kind: Int64, stage: Int64, work_ns: Float64, *, kinds: int, stages: int) -> Float64:
+def even_stage_factors(kind: Int64, stage: Int64, rank: Int64, work_ns: Float64, *, kinds: int, stages: int) -> Float64:
     """Return the factors, float64 [kinds, stages + 1], that make all stages take equally long for a kind of work.
 
-    kind, stage: int64 [n] of the work's n samples; work_ns: float64 [n]. A stage takes as long as the median of its
-    samples, so that neither one slow rank nor one slow step is an imbalance. All stages that do this kind of work get
-    the mean of their medians. The factor is 1 where there are no samples, and in the last column, so that work without
-    a stage, -1, stays as it is.
+    kind, stage, rank: int64 [n] of the work's n samples; work_ns: float64 [n]. A rank takes as long as the median of
+    its samples, and a stage as long as the quickest of its ranks, so that neither a slow step nor a slow replica is an
+    imbalance. All stages that do this kind of work get the mean of theirs. The factor is 1 where there are no samples,
+    and in the last column, so that work without a stage, -1, stays as it is.
     """
-    median_ns = np.full(kinds * stages, np.nan)
-    for label, values_ns in group_values(kind * stages + stage, work_ns):
-        median_ns[label] = np.median(values_ns)
-    by_stage_ns = median_ns.reshape(kinds, stages)
+    ranks = int(rank.max(initial=0)) + 1
+    by_stage_ns = np.full((kinds, stages), np.nan)
+    for label, values_ns in group_values((kind * stages + stage) * ranks + rank, work_ns):
+        place = np.unravel_index(label // ranks, by_stage_ns.shape)
+        by_stage_ns[place] = np.fmin(by_stage_ns[place], np.median(values_ns))
     known = np.isfinite(by_stage_ns)
     total_ns = np.where(known, by_stage_ns, 0.0).sum(axis=1)
     even_ns = np.divide(total_ns, known.sum(axis=1), out=np.zeros(kinds), where=known.any(axis=1))

@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks.exchanges import Message, rank, recv, send
 from tracekit.job.messages import with_inferred_peers
-from tracekit.model.communication import GroupKey
+from tracekit.model.communication import FIRST_PLACE, GroupKey
+from tracekit.model.events import ABSENT
 from tracekit.model.notes import Note
 from tracekit.model.summary import RankSummary
 
@@ -117,3 +118,23 @@ def test_messages_that_name_their_peer_are_kept() -> None:
 
     assert peers == {0: [2], 1: [], 2: [0]}
     assert note.text.startswith("1 sends or receives")
+
+
+def test_the_group_of_a_place_is_the_one_with_the_counterparts() -> None:
+    """GIVEN two pipelines of two ranks, all in one group, and groups over their replicas that have no messages."""
+    world = GroupKey(description="default_pg", ranks=(0, 1, 2, 3))
+    replicas = {number: GroupKey(description="", ranks=(number % 2, number % 2 + 2)) for number in range(4)}
+    ranks = [
+        rank(
+            number,
+            [(recv if number % 2 else send)(FIRST_PLACE - peer, at, group=ABSENT) for at in (0, 10)],
+            groups=(world, replicas[number]),
+        )
+        for number, peer in enumerate((1, 0, 3, 2))
+    ]
+
+    summaries, notes = with_inferred_peers(ranks)
+
+    assert [summary.messages.peer.tolist() for summary in summaries] == [[1, 1], [0, 0], [3, 3], [2, 2]]
+    assert ([summary.messages.group.tolist() for summary in summaries], notes) == ([[0, 0]] * 4, [])
+    assert [len(summary.messages) for summary in with_inferred_peers(ranks[::2])[0]] == [0, 0]

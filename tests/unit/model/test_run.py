@@ -44,6 +44,13 @@ def test_ranks_without_messages_or_collectives_are_independent() -> None:
     assert not run_of([rank(0), rank(1, [send(0, 5)])]).ranks_are_independent
 
 
+def test_ranks_that_wait_in_messages_of_unknown_peers_are_not_independent() -> None:
+    waiting = rank(1)
+    waiting = replace(waiting, steps=tuple(replace(step, exposed_comm_ns=5) for step in waiting.steps))
+
+    assert not run_of([rank(0), waiting]).ranks_are_independent
+
+
 def test_an_rpc_server_is_no_rank_that_trains() -> None:
     server = rank(0, steps=(), serves_only=True)
 

@@ -218,3 +218,16 @@ def test_one_message_of_a_turn_of_two_passes_may_be_of_either() -> None:
 def test_turns_end_with_their_step() -> None:
     assert kinds_of(["B", "F", "F"], ["", ">"], step_after=1) == ["F"]
     assert kinds_of(["B", "F", "F"], ["", ">"]) == ["?"]
+
+
+def test_on_a_cpu_what_the_engine_runs_between_messages_is_a_backward(passes_of: PassesOf) -> None:
+    """GIVEN a stage that receives before and sends behind each pass, recorded without the capture."""
+    trace = TraceBuilder().step(0, 0, 200)
+    for at_us in (10, 40):
+        trace.op("aten::mm", at_us, 20, **{"Sequence number": at_us, "Fwd thread id": 0})
+    for at_us in (70, 100):
+        trace.backward("MmBackward0", at_us, 20, thread=trace.main)
+
+    passes = passes_of(trace, issued=[5, 31, 35, 61, 65, 91, 95, 121], sent=[False, True] * 4)
+
+    assert passes == [("F", -1, 10, 30), ("F", -1, 40, 60), ("B", -1, 70, 90), ("B", -1, 100, 120)]

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.builders import TraceBuilder, write_run
 from tests.nccl_messages import add_batch, add_message
 from tests.summarized_trace import summarize_trace
 from tracekit.loading.load import load
 from tracekit.loading.options import SummaryOptions
+from tracekit.model.communication import FIRST_PLACE
+from tracekit.model.events import ABSENT
 from tracekit.model.metadata import PointToPointRecord
 from tracekit.model.summary import RankSummary
 from tracekit.read.decode.decoder import decode
@@ -83,3 +87,22 @@ def test_a_receive_on_a_cpu_is_awaited_from_when_the_call_that_waited_for_it_beg
     assert after(trace, *messages.awaited_ns[:3]) == [50, 82, 118]
     assert messages.awaited_ns[3] == -1
     assert after(trace, *messages.arrival_ns) == [50, 82, 100, 130]
+
+
+@pytest.mark.parametrize(("groups", "peer", "group"), [(1, 3, 0), (2, FIRST_PLACE - 1, ABSENT)])
+def test_a_message_of_gloo_has_its_peer_if_there_is_one_group(
+    tmp_path: Path, groups: int, peer: int, group: int
+) -> None:
+    """Its inputs have the peer's place in a group, and the tag."""
+    trace = TraceBuilder(2, 4).step(3, 0, 100).gloo("send", 10, 20).gloo("recv", 50, 9).op("aten::mm", 60, 30)
+    config = [{"pg_name": str(i), "pg_desc": "", "pg_size": 2, "ranks": [2, 3]} for i in range(2)]
+    config[1]["ranks"] = [1, 2]
+    trace.header["distributedInfo"]["pg_config"] = config[:groups]
+    for event in trace.events:
+        if event["name"].startswith("c10d::"):
+            event["args"] |= {"Concrete Inputs": ["", "", "1", "7"], "Input type": ["TensorList", "", "Scalar"]}
+
+    messages = summary_of(tmp_path, trace).messages
+
+    assert (messages.peer.tolist(), messages.group.tolist(), messages.tag.tolist()) == ([peer] * 2, [group] * 2, [7, 7])
+    assert (messages.is_send.tolist(), after(trace, *messages.awaited_ns)) == ([True, False], [10, 50])

@@ -31,7 +31,6 @@ from tracekit.model.events import ABSENT, Float64
 from tracekit.model.spans import ACTION_KINDS
 from tracekit.stats.uncertainty import is_worthwhile, standard_error
 
-FILLED = 0.2  # of the bubbles: the first and the last recorded step have one neighbour each
 _BEYOND_IDEAL = 0.05  # of the pipeline's time: so much more than the ideal is worth a warning
 
 
@@ -120,16 +119,12 @@ def find_pipeline_changes(
 
 def pipeline_findings(
     bubble_ratio: float | None,
-    filled_ratio: float | None,
     ideal_ratio: float | None,
     causes_ns: dict[str, int] | None,
     uneven: UnevenStage | None,
     changes: Sequence[PipelineChange],
 ) -> tuple[Finding, ...]:
-    """Return findings on the bubbles, with their causes and the best remedy, and on an uneven stage.
-
-    Bubbles that other steps fill cost nothing.
-    """
+    """Return findings on the bubbles, with their causes and the best remedy, and on an uneven stage."""
     findings = []
     if uneven is not None:
         findings.append(
@@ -147,8 +142,7 @@ def pipeline_findings(
                 remedy="stages",
             )
         )
-    filled = filled_ratio is not None and filled_ratio >= FILLED
-    if bubble_ratio is not None and causes_ns is not None and not filled:
+    if bubble_ratio is not None and causes_ns is not None:
         beyond = bubble_ratio - (ideal_ratio or 0.0)
         findings.append(
             pipeline_bubble(

@@ -21,7 +21,7 @@ The same replays tell the causes of the idle time before each action of a step a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,6 +41,7 @@ CAUSES = ("warmup", "drain", "imbalance", "transfer", "late_peer", "other")
 _FORWARD = (ACTION_KINDS.index("F"),)
 _BACKWARD = tuple(ACTION_KINDS.index(kind) for kind in ("B", "I"))
 
+_SLOWER = 1.05  # times as long as in the quickest replica
 _STANDARD_ERRORS = 4  # of a mean: a stage that differs from the median one by less is like it
 
 
@@ -165,6 +166,25 @@ def measure_pipeline(
     )
 
 
+def as_quickest_replica(pipelines: Sequence[MeasuredPipeline | None]) -> list[MeasuredPipeline | None]:
+    """Return the pipelines; a stage that is quicker in another replica does not take longer by its layers.
+
+    Then it has the mean of the quickest replica in R1, and its rank is a late peer.
+    """
+    known = [measured.typical.beyond_chance for measured in pipelines if measured is not None]
+    if len(known) < 2 or len({means.shape for means in known}) > 1:
+        return list(pipelines)
+    quickest_ns = np.fmin.reduce(known)
+    result: list[MeasuredPipeline | None] = []
+    for measured in pipelines:
+        if measured is not None:
+            own_ns = measured.typical.beyond_chance
+            common_ns = np.where(own_ns > _SLOWER * quickest_ns, quickest_ns, own_ns)
+            measured = replace(measured, typical=replace(measured.typical, beyond_chance=common_ns))
+        result.append(measured)
+    return result
+
+
 def _is_whole(order: ActionOrder, ranks: int) -> bool:
     """Return whether all ranks take part, and the actions go through all stages. Backwards may begin behind some."""
     stages = 1 + int(order.stage.max())
@@ -194,8 +214,14 @@ def _replayed_times(
     )
 
 
-def attribute_bubbles(measured: MeasuredPipeline, bubble_ns: Sequence[int]) -> BubbleCauses:
-    """Return the causes of the bubbles. bubble_ns: of each of the pipeline's ranks, over all steps."""
+def attribute_bubbles(
+    measured: MeasuredPipeline, bubble_ns: Sequence[int], twice_ns: Sequence[int] | None = None
+) -> BubbleCauses:
+    """Return the causes of the bubbles. bubble_ns: of each of the pipeline's ranks, over all steps.
+
+    twice_ns: by how much longer than that the bubbles of single steps are, whose spans overlap. Before its first action
+    and behind its last one a rank runs another step then.
+    """
     idle_ns = np.zeros((5, len(measured.ranks)))  # the warm-up of R0, and all of R0 to R3
     equal_ns = measured_ns = replayed_ns = 0.0
     for order, edges, transfers, replay in zip(
@@ -210,7 +236,10 @@ def attribute_bubbles(measured: MeasuredPipeline, bubble_ns: Sequence[int]) -> B
                 equal_ns += float(span_ns.sum())
         measured_ns += float(order.span_ns.sum())
         replayed_ns += float(span_ns.sum())  # of R3
-    total_ns = equal_ns * len(measured.ranks)
+    filled_ns = np.minimum(np.zeros(len(measured.ranks)) if twice_ns is None else twice_ns, idle_ns[1])
+    idle_ns[0] *= 1 - np.divide(filled_ns, idle_ns[1], out=np.zeros_like(filled_ns), where=idle_ns[1] > 0)
+    idle_ns[1:] -= filled_ns
+    total_ns = equal_ns * len(measured.ranks) - filled_ns.sum()
     reached_ns = np.concatenate((np.rint(idle_ns).astype(np.int64), np.array([bubble_ns], dtype=np.int64)))
     return BubbleCauses(
         idle_ns=np.diff(reached_ns, axis=0, prepend=0).T,

@@ -2,7 +2,8 @@
 
 The span of a step is the time from the first to the last action over the ranks of one pipeline, on the run's clock. The
 bubble of a rank is the span less the time that its actions cover. Waiting for a receive inside an action is bubble too
-(docs/definitions.md, "Pipeline").
+(docs/definitions.md, "Pipeline"). Where the spans of steps overlap, as those of forwards alone may, a rank's own steps
+take their place.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tracekit.explain.pipeline.bubble_causes import (
     CAUSES,
     BubbleCauses,
     MeasuredPipeline,
+    as_quickest_replica,
     attribute_bubbles,
     measure_pipeline,
 )
@@ -35,6 +37,8 @@ from tracekit.model.spans import ACTION_KINDS
 from tracekit.model.summary import RankSummary
 from tracekit.model.table import DerivedFrame, FilledTable, Frame
 
+_OVERLAP = 0.05  # of the spans of steps: less may be what a schedule leaves to the end
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
@@ -50,12 +54,13 @@ class Pipeline:
         microbatches: how many microbatches a step has.
         steps: how many steps were analysed.
         pipelines: how many pipelines run side by side (data parallel).
-        bubble_ratio: bubbles as a share of the spans of all ranks.
+        bubble_ratio: bubbles as a share of the spans of all ranks, or of their steps where spans overlap.
         ideal_bubble_ratio: the least share for this order of equally long actions without transfers.
         ideal_basis: whether that has a closed form, or comes from a replay of the order that was run.
         bubble_to_ideal_ratio: bubbles over the time in which ranks are busy.
-        filled_ratio: the share of the bubbles in which ranks run actions of the steps before and after. Where nothing
-            keeps ranks together, such as a loop of forwards alone, a rank goes on with the next step at once.
+        filled_ratio: the share of what actions leave of single steps' spans in which ranks run actions of other steps.
+            Where nothing keeps ranks together, such as a loop of forwards alone, a rank goes on with the next step at
+            once.
         causes_ns: the bubbles of all ranks by cause; they sum to the bubbles.
         replay_error: the share by which a replay of all that was measured takes longer.
         uneven_stage: the stage that takes longer than the others, if one does.
@@ -103,14 +108,18 @@ def pipeline(run: Run) -> Pipeline | Unavailable:
     actions = {s.rank: s[ACTIONS].rows(np.isin(s[ACTIONS].step, common)) for s in members}
     busy_ns = {rank: _busy_ns(of_rank) for rank, of_rank in actions.items()}
     side_by_side = pipeline_steps(run, members, actions)
-    span_ns = {rank: _span_ns(steps) for steps in side_by_side for rank in steps.ranks}
+    step_ns = {s.rank: sum(step.step_ns for step in s.steps if step.step in common) for s in members}
+    overlapping = {rank for steps in side_by_side if _steps_overlap(steps) for rank in steps.ranks}
+    spans_ns = {rank: _span_ns(steps) for steps in side_by_side for rank in steps.ranks}
+    span_ns = {rank: step_ns[rank] if rank in overlapping else span for rank, span in spans_ns.items()}
     bubble_ns = {rank: None if span is None else span - busy_ns[rank] for rank, span in span_ns.items()}
     bubbles = [bubble for bubble in bubble_ns.values() if bubble is not None]
     spans = [span for span in span_ns.values() if span is not None]
     whole = len(bubbles) == len(members) and sum(spans) > 0
     exchanges = message_exchanges(run)
-    measured = [measure_pipeline(steps, exchanges) for steps in side_by_side]
-    causes = [_causes(one, bubble_ns) for one in measured]
+    measured = as_quickest_replica([measure_pipeline(steps, exchanges) for steps in side_by_side])
+    twice_ns = {rank: (spans_ns[rank] or 0) - (span or 0) for rank, span in span_ns.items()}
+    causes = [_causes(one, bubble_ns, twice_ns) for one in measured]
     known = [one for one in causes if one is not None]
     idle_by_cause_ns = {
         rank: one.idle_ns[rank_index].tolist()
@@ -119,11 +128,11 @@ def pipeline(run: Run) -> Pipeline | Unavailable:
         for rank_index, rank in enumerate(steps.ranks)
     }
     ranks = len(members[0].pipeline.ranks) or layout.stages // max(layout.virtual_stages, 1)
-    closed_form = closed_form_bubble_ratio(layout, ranks)
+    closed_form = None if overlapping else closed_form_bubble_ratio(layout, ranks)
     replayed = sum(one.ideal_ratio for one in known) / len(known) if known else None
     ideal = replayed if closed_form is None else closed_form
     bubble_ratio = sum(bubbles) / sum(spans) if whole else None
-    filled_ratio = _filled_ns(side_by_side) / max(sum(bubbles), 1) if whole else None
+    filled_ratio = _filled_ns(side_by_side) / max(sum(bubbles) + sum(twice_ns.values()), 1) if whole else None
     causes_ns = _sum_causes(idle_by_cause_ns.values()) if len(idle_by_cause_ns) == len(members) else None
     complete = [one for one in measured if one is not None]
     uneven = find_uneven_stage(complete, {s.rank: _compute_ns(s) for s in members}) if complete else None
@@ -145,7 +154,7 @@ def pipeline(run: Run) -> Pipeline | Unavailable:
         replay_error=max((one.replay_error for one in known), key=abs, default=None),
         uneven_stage=uneven,
         changes=changes,
-        findings=pipeline_findings(bubble_ratio, filled_ratio, ideal, causes_ns, uneven, changes),
+        findings=pipeline_findings(bubble_ratio, ideal, causes_ns, uneven, changes),
         measured=tuple(complete),
         by_stage=_stage_rows(list(actions.values())),
         by_rank=[_rank_row(s, busy_ns[s.rank], span_ns[s.rank], idle_by_cause_ns.get(s.rank)) for s in members],
@@ -199,12 +208,23 @@ def _span_ns(steps: PipelineSteps) -> int | None:
     return None if steps.action_orders is None else sum(int(order.span_ns.sum()) for order in steps.action_orders)
 
 
+def _steps_overlap(steps: PipelineSteps) -> bool:
+    """Return whether the spans of a pipeline's steps cover a notable part of each other."""
+    orders = steps.action_orders or ()
+    begin_ns, end_ns = (
+        np.concatenate([np.empty(0, dtype=np.int64), *(getattr(order, side) for order in orders)])
+        for side in ("first_ns", "last_ns")
+    )
+    total_ns = int((end_ns - begin_ns).sum())
+    return total_ns - Intervals.union_of(begin_ns, end_ns).len_ns > _OVERLAP * total_ns
+
+
 def _filled_ns(side_by_side: Sequence[PipelineSteps]) -> int:
     """Return for how long ranks ran actions of one step in the spans of others."""
     filled_ns = 0
     for pipeline_of_ranks in side_by_side:
         orders = pipeline_of_ranks.action_orders or ()
-        spans = [(order.start_ns.min(axis=0), order.end_ns.max(axis=0)) for order in orders]
+        spans = [(order.first_ns, order.last_ns) for order in orders]
         if not spans:
             continue
         begin_ns, end_ns = (np.concatenate(edges) for edges in zip(*spans, strict=True))
@@ -218,11 +238,15 @@ def _filled_ns(side_by_side: Sequence[PipelineSteps]) -> int:
     return filled_ns
 
 
-def _causes(measured: MeasuredPipeline | None, bubble_ns: Mapping[int, int | None]) -> BubbleCauses | None:
+def _causes(
+    measured: MeasuredPipeline | None, bubble_ns: Mapping[int, int | None], twice_ns: Mapping[int, int]
+) -> BubbleCauses | None:
     if measured is None:
         return None
     bubbles = [bubble for rank in measured.ranks if (bubble := bubble_ns[rank]) is not None]
-    return attribute_bubbles(measured, bubbles) if len(bubbles) == len(measured.ranks) else None
+    if len(bubbles) < len(measured.ranks):
+        return None
+    return attribute_bubbles(measured, bubbles, [twice_ns[rank] for rank in measured.ranks])
 
 
 def _rank_row(

@@ -27,13 +27,13 @@ from tracekit.model.communication import KINDS, Messages
 from tracekit.model.events import ABSENT, Bool, DecodedTrace, EventTable, Int32, Int64
 from tracekit.model.intervals import EMPTY, Intervals
 from tracekit.model.metadata import CaptureMetadata
-from tracekit.model.spans import ACTION_KINDS, parse_pipeline_span, parse_torch_action
+from tracekit.model.spans import ACTION_KINDS, WAIT_SPAN, parse_pipeline_span, parse_torch_action
 from tracekit.model.summary import PipelineMembership
 from tracekit.rank.device_communication import MESSAGE_KINDS
 from tracekit.rank.groups import key_of_recorded_group
 from tracekit.rank.kernel_launches import device_extent
 from tracekit.rank.lanes import Lanes
-from tracekit.rank.passes import RECEIVES, Passes, host_spans, rank_passes, receive_waits
+from tracekit.rank.passes import RECEIVES, Passes, host_spans, host_waits, rank_passes, receive_waits
 
 _FORWARD, _BACKWARD = ACTION_KINDS.index("F"), ACTION_KINDS.index("B")
 _OVERLAPPED = "OVERLAP_F_B"
@@ -78,7 +78,9 @@ def rank_actions(trace: DecodedTrace, lanes: Lanes, messages: Messages, loading:
         return Actions.empty()
     host_start_ns = _smallest(parts.start_ns, parts.action, count)
     start_ns, end_ns = _times(events, lanes, parts)
-    waits = receive_waits(events, lanes) if lanes.device == "cpu" else EMPTY  # the host of a GPU rank has none
+    # The host of a GPU rank has none, and spans of actions without the capture begin behind theirs.
+    has_waits = lanes.device == "cpu" and (not parts.waits_inside or bool(events.named(WAIT_SPAN.__eq__).any()))
+    waits = receive_waits(events, lanes) if has_waits else EMPTY
     work_ns, idle_ns = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
     np.add.at(work_ns, parts.action, (end_ns - start_ns) - waits.covered_ns(start_ns, end_ns))
     if lanes.device == "gpu":
@@ -106,9 +108,12 @@ def rank_actions(trace: DecodedTrace, lanes: Lanes, messages: Messages, loading:
     found = lanes.communication_events
     collective = ~np.isin(found.kind, (*MESSAGE_KINDS, KINDS.index("unclassified")))
     other = lanes.compute | lanes.copy | Intervals.union_of(found.start_ns[collective], found.end_ns[collective])
+    blocked = (Intervals.union_of(*host_waits(events, lanes)) if lanes.device == "cpu" else EMPTY) - waits - other
+    ended_ns = np.append(0, waits.end_ns)[np.searchsorted(waits.end_ns, actions.start_ns, side="right")]
+    blocked_ns = blocked.covered_ns(np.clip(ended_ns, since_ns, actions.start_ns), actions.start_ns)
     return replace(
         actions,
-        other_ns=other.covered_ns(since_ns, actions.start_ns),
+        other_ns=other.covered_ns(since_ns, actions.start_ns) + blocked_ns,
         data_ns=loading.covered_ns(since_ns, actions.start_ns),
     )
 

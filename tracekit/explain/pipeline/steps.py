@@ -52,9 +52,19 @@ class ActionOrder:
         return np.asarray(np.diff(self.rank, prepend=ABSENT) != 0)
 
     @property
+    def first_ns(self) -> Int64:
+        """When the first action over the ranks began, int64 [k]."""
+        return np.asarray(self.start_ns.min(axis=0))
+
+    @property
+    def last_ns(self) -> Int64:
+        """When the last action over the ranks ended, int64 [k]."""
+        return np.asarray(self.end_ns.max(axis=0))
+
+    @property
     def span_ns(self) -> Int64:
         """The time from the first to the last action over the ranks, int64 [k]."""
-        return np.asarray(self.end_ns.max(axis=0) - self.start_ns.min(axis=0))
+        return self.last_ns - self.first_ns
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -79,8 +79,8 @@ class Actions(Columnar):
         end_ns: int64 [n], on the rank's wall clock; on a GPU rank of the last kernel.
         wait_ns: int64 [n], how long of it was no work: waiting for a receive, or the time between its parts.
         idle_ns: int64 [n], how long of its work a GPU did nothing, because the host had not launched what comes next.
-        other_ns: int64 [n], how long the rank computed or copied other things, or was in a collective, since the
-            action before or the step's beginning.
+        other_ns: int64 [n], how long the rank computed or copied other things, was in a collective, or was blocked in
+            a send behind its last receive, since the action before or the step's beginning.
         data_ns: int64 [n], how long it loaded data, and computed nothing, since then.
     """
 

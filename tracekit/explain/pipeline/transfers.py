@@ -2,9 +2,10 @@
 
 A forward waits for the forward of the stage before it, a backward for the backward of the stage behind it. Between two
 actions of one rank nothing is sent. A transfer can begin once the producing action has ended, and so has the action
-behind which the receive is posted. It begins when both hosts have issued it. The time between is the lateness of a
-host. It ends with the receive. Two ranks exchange the results of actions in the order of the actions. Without messages,
-the receive counts as posted after the action before the consumer, and the transfer ends when the consumer begins.
+behind which the receive is posted, or the step before. It begins when both hosts have issued it. The time between is
+the lateness of a host. It ends with the receive. Two ranks exchange the results of actions in the order of the actions.
+Without messages, the receive counts as posted after the action before the consumer, and the transfer ends when the
+consumer begins.
 """
 
 from __future__ import annotations
@@ -170,7 +171,7 @@ def measure_transfers(
             alone_ns[index] = exchange.alone_ns[rows].max()
             send_kernel[index], recv_kernel[index] = exchange.send_kernel[rows][-1], exchange.recv_kernel[rows][-1]
         posted_after[between] = _posted_after(order, destination, edges.previous[between], posted_ns[between])
-    posted_by_ns = np.where((posted_after == ABSENT)[:, None], _NEVER, order.end_ns[posted_after])
+    posted_by_ns = np.where((posted_after == ABSENT)[:, None], _reached_ns(order)[ends[1]], order.end_ns[posted_after])
     begin_ns = np.maximum(order.end_ns[edges.producers], posted_by_ns)
     begun_ns = np.maximum(begin_ns, np.maximum(sent_ns, received_ns))
     begun_ns = np.maximum(np.minimum(begun_ns, ended_ns), begin_ns)
@@ -188,6 +189,19 @@ def measure_transfers(
         visible=begin_ns >= before_ns,
         joint=joint,
     )
+
+
+def _reached_ns(order: ActionOrder) -> Int64:
+    """Return when each rank could have begun each step, int64 [ranks, k]: until then it ran the step before.
+
+    That is as long before it began as it usually is from its last action of a step to the next step.
+    """
+    last_ns = order.end_ns[np.append(order.first[1:], True)]
+    between_ns = np.where(np.diff(order.steps) == 1, order.begin_ns[:, 1:] - last_ns[:, :-1], _NEVER)
+    known = between_ns != _NEVER
+    usual_ns = np.median(between_ns[known].reshape(len(last_ns), -1), axis=1) if known.any() else np.zeros(len(last_ns))
+    between_ns = np.concatenate((np.full((len(last_ns), 1), _NEVER), between_ns), axis=1)
+    return order.begin_ns - np.where(between_ns == _NEVER, usual_ns[:, None], between_ns).astype(np.int64)
 
 
 def _messages_of_edges(producers: Int64, steps: Int64, step: Int64) -> list[tuple[int, int, slice]]:

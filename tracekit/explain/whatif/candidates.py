@@ -274,16 +274,15 @@ def _stage_factors(graph: OperationGraph) -> Float64:
     """Return the factors, float64 [kinds, stages + 1], that make all stages compute equally long."""
     kinds = max(int(group.kind.max(initial=0)) for group in graph.step_groups) + 1
     stages = max(int(group.task_stage.max(initial=0)) for group in graph.step_groups) + 1
-    kind, stage, task_ns = [], [], []
+    samples = []
     for group in graph.step_groups:
         computes = ~graph.is_transfer(group) & (group.task_stage >= 0)
-        replicas = group.task_ns.shape[1]
-        kind.append(np.repeat(group.kind[computes], replicas))
-        stage.append(np.repeat(group.task_stage[computes], replicas))
-        task_ns.append(group.task_ns[computes].ravel())
-    return even_stage_factors(
-        np.concatenate(kind), np.concatenate(stage), np.concatenate(task_ns), kinds=kinds, stages=stages
-    )
+        keys = np.stack((group.kind[computes], group.task_stage[computes], group.task_rank[computes]))
+        times_ns = group.task_ns[computes]
+        samples.append((np.repeat(keys, times_ns.shape[1], axis=1), times_ns.ravel()))
+    kind, stage, rank = np.concatenate([keys for keys, _ in samples], axis=1)
+    task_ns = np.concatenate([times_ns for _, times_ns in samples])
+    return even_stage_factors(kind, stage, rank, task_ns, kinds=kinds, stages=stages)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from tracekit.explain.ddp.buckets import BucketPicture, Buckets
 from tracekit.explain.ddp.tables import BUCKETS_SHOWN
 from tracekit.explain.pipeline import tables
-from tracekit.explain.pipeline.advice import FILLED
 from tracekit.explain.pipeline.bubbles import Pipeline
 from tracekit.model.spans import ACTION_NAMES
 from tracekit.model.table import rows_of
@@ -27,6 +26,7 @@ _QUEUED, _HIDDEN, _AFTER = "·", "▒", "█"
 _SHOWN_STAGES = 16
 _SHOWN_RANKS = 16
 _DRAWN_RANKS = 16
+_FILLED = 0.2  # of the bubbles: the first and the last recorded step have one neighbour each
 _IDLE = "·"
 _SIGNS = {"F": string.digits, "B": string.ascii_lowercase, "I": string.ascii_lowercase, "W": string.ascii_uppercase}
 _STYLES = {"F": "blue", "B": "green", "I": "green", "W": "cyan"}
@@ -151,8 +151,6 @@ def bubble_table(pipeline: Pipeline) -> list[object]:
     more = ""
     if pipeline.ideal_bubble_ratio is not None:
         more += f", the least for this order is {pipeline.ideal_bubble_ratio:.0%}"
-    if _is_filled(pipeline):
-        more += f"; the steps before and after fill at least {pipeline.filled_ratio:.0%} of them"
     of_all = {"steps": pipeline.steps, "of_time": percent(pipeline.bubble_ratio), "more": more}
     rows = [row | of_all for row in rows_of(pipeline, "by_rank")]
     most = sorted(rows, key=lambda row: -row["bubble_ns"])[:_SHOWN_RANKS]
@@ -165,7 +163,7 @@ def _several(ranks: list[str]) -> str:
 
 
 def _is_filled(pipeline: Pipeline) -> bool:
-    return pipeline.filled_ratio is not None and pipeline.filled_ratio >= FILLED
+    return pipeline.filled_ratio is not None and pipeline.filled_ratio >= _FILLED
 
 
 def pipeline_grid(actions: list[dict[str, Any]], width: int, *, filled: bool = False) -> list[object]:

@@ -45,7 +45,7 @@ def test_a_label_for_forward_and_backward_together_leaves_actions_unknown(tmp_pa
 def test_spans_of_the_capture_are_preferred_to_those_of_torch(tmp_path: Path) -> None:
     traces = [first_rank(), second_rank()]
     for place, trace in enumerate(traces):
-        trace.label(f"tracekit.pp:F.s{place}.mb0", 0, 5)
+        trace.label(f"tracekit.pp:F.s{place}.mb0", 90, 5)
     result = analysed(tmp_path, *traces)
     assert result is not None
     assert result.by_stage[["kind", "count", "mean_ns"]].to_numpy().tolist() == [["F", 1, 5000]] * 2

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 
 from benchmarks.exchanges import Message, actions, rank, recv, run_of, send
@@ -19,7 +22,11 @@ from tracekit.model.metadata import PipelineLayout
 
 
 def transfers(
-    first: Actions, second: Actions, sent: list[Message] | None = None, received: list[Message] | None = None
+    first: Actions,
+    second: Actions,
+    sent: list[Message] | None = None,
+    received: list[Message] | None = None,
+    second_begins_ns: Sequence[int] = (),
 ) -> tuple[Edges, Transfers]:
     """Return the edges and transfers of two stages, one a rank."""
     layout = PipelineLayout(schedule="gpipe", stages=2, virtual_stages=1, microbatches=2, stage_ids=[0])
@@ -34,6 +41,8 @@ def transfers(
         )
         for i, (rank_actions, messages) in enumerate(((first, sent), (second, received)))
     ]
+    begins = zip(members[1].steps, second_begins_ns, strict=False)
+    members[1] = replace(members[1], steps=tuple(replace(s, start_ns=ns) for s, ns in begins) or members[1].steps)
     run = run_of(members)
     matched, _ = match_messages(members, run.clocks)
     run = run_of(members, messages=matched)
@@ -75,3 +84,17 @@ def test_an_output_in_several_messages_ends_with_the_last() -> None:
 
 def test_a_run_without_messages_has_no_exchanges() -> None:
     assert message_exchanges(run_of([rank(0), rank(1)])) == {}
+
+
+def test_a_receiver_in_the_step_before_is_not_late() -> None:
+    """GIVEN a receiver that is busy until 40, begins its step there and posts at once THEN nobody's host is late."""
+    first = Actions.concatenate([actions(("F", 0, at, at + 10), step=step) for step, at in ((5, 0), (6, 20))])
+    second = Actions.concatenate(
+        [actions(("F", 0, at, at + 25), stage=1, step=step) for step, at in ((5, 15), (6, 42))]
+    )
+    sent = [send(1, 10, took_ns=4, step=5), send(1, 30, took_ns=11, step=6)]
+    received = [recv(0, 12, took_ns=2, step=5), recv(0, 40, took_ns=1, step=6)]
+
+    _, measured = transfers(first, second, sent, received, second_begins_ns=(0, 40))
+
+    assert measured.late_ns.tolist() == [[2, 0]]
