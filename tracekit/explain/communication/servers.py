@@ -7,7 +7,7 @@ how many each of them sends in a second. That others wait while it waits for one
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import permutations
 
 import numpy as np
@@ -56,26 +56,9 @@ def servers(run: Run) -> tuple[Rows, list[Finding]]:
     working_ns = {s.rank: [step.step_ns - step.exposed_comm_ns for step in complete[s.rank]] for s in ranks}
     # Where ranks that train also communicate with each other, the section on stragglers says who waits for whom.
     slow = (clearly_longer(working_ns) if run.ranks_are_independent else None) or frozenset()
-    for_slow, rows = [], []
-    for server in (run.ranks[run.index_of_rank[rank]] for rank in run.message_servers):
-        times = {s.rank: _time_of(complete[s.rank]) for s in ranks if (s.messages.peer == server.rank).any()}
-        messages = {rank: run.ranks[run.index_of_rank[rank]].messages for rank in times}
-        messages = {rank: of_rank.rows(of_rank.peer == server.rank) for rank, of_rank in messages.items()}
-        waits = {rank: _waits(messages[rank]) & time for rank, time in times.items()}
-        sends = {rank: of_rank.issue_ns[of_rank.is_send] for rank, of_rank in messages.items()}
-        rate = sum(time.covers(sends[rank]).sum() / time.len_ns for rank, time in times.items())
-        held, work_ns = list(_held(run, server, waits)), _work_ns(server.messages)
-        for_slow += [time for time in held if time.by in slow]
-        sums = {
-            "wait_ns": sum(wait.len_ns for wait in waits.values()),
-            "held_ns": sum(time.total_ns for time in held),
-            "for_slow_ns": sum(time.total_ns for time in held if time.by in slow),
-        }
-        steps = max(sum(len(complete[rank]) for rank in waits), 1)
-        row = {"rank": server.rank, "workers": len(waits), "work_ns": work_ns}
-        row |= {"messages_per_s": 1e9 * rate, "load": rate * work_ns}
-        rows.append(row | {name: total_ns // steps for name, total_ns in sums.items()})
-    rows.sort(key=lambda row: -row["wait_ns"])
+    served = [_served(run, run.ranks[run.index_of_rank[rank]], complete, slow) for rank in run.message_servers]
+    rows = sorted((row for row, _ in served), key=lambda row: -row["wait_ns"])
+    for_slow = [time for _, held in served for time in held if time.by in slow]
     findings = [*waited_for_at_servers(ranks, for_slow, "servers", {}), *_waiting(run, rows)]
     if rows and run.ranks_are_independent:
         waits_ns = {s.rank: sum(step.exposed_comm_ns for step in complete[s.rank]) for s in ranks}
@@ -83,6 +66,33 @@ def servers(run: Run) -> tuple[Rows, list[Finding]]:
         rates = find_slow_rates(ranks, waits_ns, (working_ns, compute_ns), waits="servers")
         findings += [] if rates is None else [slow_rate_finding(rates, names={})]
     return rows, findings
+
+
+def _served(
+    run: Run, server: RankSummary, complete: Mapping[int, Sequence[StepParts]], slow: Collection[int]
+) -> tuple[dict[str, float], list[HeldTime]]:
+    """Return the row of a server, with its waits for `slow` ranks, and how long it held ranks up for each other.
+
+    complete: the complete steps of each rank.
+    """
+    messages = {s.rank: s.messages.rows(s.messages.peer == server.rank) for s in run.ranks if complete[s.rank]}
+    times = {rank: _time_of(complete[rank]) for rank, of_rank in messages.items() if len(of_rank)}
+    waits = {rank: _waits(messages[rank]) & time for rank, time in times.items()}
+    sends = {rank: messages[rank].issue_ns[messages[rank].is_send] for rank in times}
+    rate = sum(time.covers(sends[rank]).sum() / time.len_ns for rank, time in times.items())
+    held, work_ns = list(_held(run, server, waits)), _work_ns(server.messages)
+    steps = max(sum(len(complete[rank]) for rank in waits), 1)
+    row = {
+        "rank": server.rank,
+        "workers": len(waits),
+        "work_ns": work_ns,
+        "messages_per_s": 1e9 * rate,
+        "load": rate * work_ns,
+        "wait_ns": sum(wait.len_ns for wait in waits.values()) // steps,
+        "held_ns": sum(time.total_ns for time in held) // steps,
+        "for_slow_ns": sum(time.total_ns for time in held if time.by in slow) // steps,
+    }
+    return row, held
 
 
 def _time_of(steps: Sequence[StepParts]) -> Intervals:
