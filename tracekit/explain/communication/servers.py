@@ -7,7 +7,7 @@ how many each of them sends in a second. That others wait while it waits for one
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 
 import numpy as np
@@ -56,10 +56,10 @@ def servers(run: Run) -> tuple[Rows, list[Finding]]:
     working_ns = {s.rank: [step.step_ns - step.exposed_comm_ns for step in complete[s.rank]] for s in ranks}
     # Where ranks that train also communicate with each other, the section on stragglers says who waits for whom.
     slow = (clearly_longer(working_ns) if run.ranks_are_independent else None) or frozenset()
-    served = [_served(run, run.ranks[run.index_of_rank[rank]], complete, slow) for rank in run.message_servers]
+    served = [_served(run, run.ranks[run.index_of_rank[rank]], complete) for rank in run.message_servers]
     rows = sorted((row for row, _ in served), key=lambda row: -row["wait_ns"])
     for_slow = [time for _, held in served for time in held if time.by in slow]
-    findings = [*waited_for_at_servers(ranks, for_slow, "servers", {}), *_waiting(run, rows)]
+    findings = [*waited_for_at_servers(ranks, for_slow, "servers", {}), *_waiting(run, rows, for_slow)]
     if rows and run.ranks_are_independent:
         waits_ns = {s.rank: sum(step.exposed_comm_ns for step in complete[s.rank]) for s in ranks}
         compute_ns = {s.rank: [step.compute_ns for step in complete[s.rank]] for s in ranks}
@@ -69,12 +69,9 @@ def servers(run: Run) -> tuple[Rows, list[Finding]]:
 
 
 def _served(
-    run: Run, server: RankSummary, complete: Mapping[int, Sequence[StepParts]], slow: Collection[int]
+    run: Run, server: RankSummary, complete: Mapping[int, Sequence[StepParts]]
 ) -> tuple[dict[str, float], list[HeldTime]]:
-    """Return the row of a server, with its waits for `slow` ranks, and how long it held ranks up for each other.
-
-    complete: the complete steps of each rank.
-    """
+    """Return the row of a server, and how long ranks waited there for each other. complete: the steps of each rank."""
     messages = {s.rank: s.messages.rows(s.messages.peer == server.rank) for s in run.ranks if complete[s.rank]}
     times = {rank: _time_of(complete[rank]) for rank, of_rank in messages.items() if len(of_rank)}
     waits = {rank: _waits(messages[rank]) & time for rank, time in times.items()}
@@ -82,17 +79,9 @@ def _served(
     rate = sum(time.covers(sends[rank]).sum() / time.len_ns for rank, time in times.items())
     held, work_ns = list(_held(run, server, waits)), _work_ns(server.messages)
     steps = max(sum(len(complete[rank]) for rank in waits), 1)
-    row = {
-        "rank": server.rank,
-        "workers": len(waits),
-        "work_ns": work_ns,
-        "messages_per_s": 1e9 * rate,
-        "load": rate * work_ns,
-        "wait_ns": sum(wait.len_ns for wait in waits.values()) // steps,
-        "held_ns": sum(time.total_ns for time in held) // steps,
-        "for_slow_ns": sum(time.total_ns for time in held if time.by in slow) // steps,
-    }
-    return row, held
+    row = {"rank": server.rank, "workers": len(waits), "work_ns": work_ns, "messages_per_s": 1e9 * rate}
+    row |= {"load": rate * work_ns, "wait_ns": sum(wait.len_ns for wait in waits.values()) // steps}
+    return row | {"held_ns": sum(time.total_ns for time in held) // steps}, held
 
 
 def _time_of(steps: Sequence[StepParts]) -> Intervals:
@@ -137,24 +126,21 @@ def _held(run: Run, server: RankSummary, waits: Mapping[int, Intervals]) -> Iter
         yield HeldTime(rank=rank, by=by, server=f"rank {server.rank}", total_ns=held_ns)
 
 
-def _waiting(run: Run, rows: Sequence[Mapping[str, float]]) -> Iterator[Finding]:
+def _waiting(run: Run, rows: Sequence[Mapping[str, float]], for_slow: Sequence[HeldTime]) -> Iterator[Finding]:
     """Yield the finding that those that train wait for the first of the servers, and not for a slow one of them."""
-    step_ns = run.mean_rank_step_ns()
-    for row in rows[:1] if step_ns else ():
-        wait_ns = row["wait_ns"] - row["for_slow_ns"]
+    steps_ns = [step.step_ns for summary in run.ranks for step in summary.steps if step.complete]
+    for row in rows[:1] if steps_ns else ():
+        for_slow_ns = sum(t.total_ns for t in for_slow if t.server == f"rank {row['rank']}") / len(steps_ns)
+        wait_ns = row["wait_ns"] - for_slow_ns
+        share = wait_ns * len(steps_ns) / sum(steps_ns)
+        evidence = {"wait_share": share, "work_ns": round(row["work_ns"]), "load": row["load"], "no_replay": NO_REPLAY}
         yield waiting_for_server(
             rank=int(row["rank"]),
             cause="servers",
-            time_ns=int(wait_ns),
-            evidence={
-                "wait_share": wait_ns / step_ns,
-                "work_ns": round(row["work_ns"]),
-                "load": row["load"],
-                "held_share": (row["held_ns"] - row["for_slow_ns"]) / max(wait_ns, 1),
-                "no_replay": NO_REPLAY,
-            },
+            time_ns=round(wait_ns),
+            evidence=evidence | {"held_share": (row["held_ns"] - for_slow_ns) / max(wait_ns, 1)},
             conditions=[
-                WAITING_FOR_SERVER.reached_by(wait_ns / step_ns),
+                WAITING_FOR_SERVER.reached_by(share),
                 FOR_THE_SERVER.reached_by(wait_ns / max(row["wait_ns"], 1)),
             ],
         )
