@@ -21,7 +21,7 @@ from tracekit.explain.step_time.step_rates import (
     slow_rate_finding,
     waited_for_at_servers,
 )
-from tracekit.findings.communication import waiting_for_server
+from tracekit.findings.communication import BY_ITS_WORK, waiting_for_server
 from tracekit.findings.finding import Finding
 from tracekit.findings.thresholds import FOR_THE_SERVER, WAITING_FOR_SERVER
 from tracekit.model.communication import Messages
@@ -134,11 +134,12 @@ def _waiting(run: Run, rows: Sequence[Mapping[str, float]], for_slow: Sequence[H
         wait_ns = row["wait_ns"] - for_slow_ns
         share = wait_ns * len(steps_ns) / sum(steps_ns)
         evidence = {"wait_share": share, "work_ns": round(row["work_ns"]), "load": row["load"], "no_replay": NO_REPLAY}
+        evidence |= {"server": row["rank"], "held_share": (row["held_ns"] - for_slow_ns) / max(wait_ns, 1)}
         yield waiting_for_server(
-            rank=int(row["rank"]),
+            rank=int(row["rank"]) if row["load"] >= BY_ITS_WORK * share else None,
             cause="servers",
             time_ns=round(wait_ns),
-            evidence=evidence | {"held_share": (row["held_ns"] - for_slow_ns) / max(wait_ns, 1)},
+            evidence=evidence,
             conditions=[
                 WAITING_FOR_SERVER.reached_by(share),
                 FOR_THE_SERVER.reached_by(wait_ns / max(row["wait_ns"], 1)),
