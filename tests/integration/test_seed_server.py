@@ -46,6 +46,14 @@ def test_of_even_workers_and_their_quick_server_nobody_is_named() -> None:
     assert result["servers"][0]["load"] < 0.1
 
 
+def test_torch_profiler_alone_shows_the_server_too() -> None:
+    """GIVEN a server that takes 30 ms a gradient, and receives from any rank, which its recording does not name."""
+    result = result_of(KEPT / "torch_profiler")
+
+    assert first_finding(result) == ("waiting-for-server", 0, "servers")
+    assert result["findings"][0]["evidence"]["work_ns"] == pytest.approx(30e6, rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

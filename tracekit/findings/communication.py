@@ -8,7 +8,8 @@ from tracekit.findings.thresholds import FOR_THE_SERVER, NOTABLE_SHARE, SLOW_HOS
 from tracekit.model.texts import milliseconds
 
 _FULL = 0.8  # of a server's time
-_MOST = 0.5  # of the waiting for a server, by its work or by others that it waits for
+BY_ITS_WORK = 0.5  # load of a server, as a share of the waiting for it
+_HELD = 0.5  # of the waiting for a server, while it waits for others
 _ENOUGH_STEPS = 10  # to tell whether the same rank comes last in most
 
 REPLAYED_ACTIONS = {"communication": "overlap it with compute"}
@@ -76,19 +77,19 @@ def _blocking_text(blocking_share: float | None) -> str:
     "servers",
     WAITING_FOR_SERVER,
     FOR_THE_SERVER,
-    example={"rank": 0, "wait_share": 0.61, "work_ns": 31_200_000, "load": 0.99, "held_share": 0.02},
+    example={"server": 0, "wait_share": 0.61, "work_ns": 31_200_000, "load": 0.99, "held_share": 0.02},
 )
-def waiting_for_server(rank: int, wait_share: float, work_ns: int, load: float, held_share: float) -> Sentence:
+def waiting_for_server(server: int, wait_share: float, work_ns: int, load: float, held_share: float) -> Sentence:
     """Ranks that train wait for messages of a rank that serves them, such as a parameter server.
 
     work_ns: of the server for each message that it receives. load: the share of time in which that keeps it busy.
     held_share: of the waiting, while the server waits for another rank.
     """
-    text = f"waiting for rank {rank}, which serves the others, takes {wait_share:.0%} of the step"
-    if held_share >= _MOST:
-        return f"{text}, most of it until others have sent", f"let rank {rank} answer whoever comes first"
+    text = f"waiting for rank {server}, which serves the others, takes {wait_share:.0%} of the step"
+    if held_share >= _HELD:
+        return f"{text}, most of it until others have sent", f"let rank {server} answer whoever comes first"
     text += f"; it works {milliseconds(work_ns, 1)} ms on each message, {min(load, 1):.0%} of the time"
-    if load < _MOST * wait_share:
+    if load < BY_ITS_WORK * wait_share:
         return text, "send less to it, in fewer messages, or ahead of need"
     text += ": its rate is the limit" if load >= _FULL else ""
     return text, "make its work on a message quicker, or spread it over more ranks"

@@ -16,7 +16,7 @@ from tracekit.explain.sections import ALL_PARTS
 from tracekit.explain.step_time.tables import MEMORY_USE
 from tracekit.health.check import NO_TIMES, Check, Doubt
 from tracekit.job.clocks.jumps import odd_rates
-from tracekit.job.servers import ranks_that_serve
+from tracekit.job.servers import named_by_answers, ranks_that_serve
 from tracekit.model.communication import Collectives, Messages
 from tracekit.model.notes import Note
 from tracekit.model.run import ClockModel, format_ranges
@@ -30,7 +30,9 @@ def with_servers(outcomes: Sequence[RankSummary | RankFailure]) -> list[RankSumm
     """Return the outcomes of all ranks, of which those that serve others by messages have no steps, only messages."""
     serving = ranks_that_serve([outcome for outcome in outcomes if isinstance(outcome, RankSummary)])
     return [
-        replace(_without_parts(outcome), messages=outcome.messages, serves_only=True, recorded_steps=())
+        replace(
+            _without_parts(outcome), messages=named_by_answers(outcome.messages), serves_only=True, recorded_steps=()
+        )
         if isinstance(outcome, RankSummary) and outcome.rank in serving
         else outcome
         for outcome in outcomes

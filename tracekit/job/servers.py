@@ -8,7 +8,11 @@ pass where the others have one, and one without gradients, such as a frozen enco
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+import numpy as np
+
+from tracekit.model.communication import Messages
 from tracekit.model.events import ABSENT
 from tracekit.model.summary import RankSummary
 
@@ -29,9 +33,22 @@ def _answers(summary: RankSummary, trained: set[int], present: set[int]) -> bool
 
     present: the ranks that have a recording.
     """
-    messages = summary.messages
+    messages = named_by_answers(summary.messages)
     sent_to, received_from = (set(messages.peer[messages.is_send == side].tolist()) for side in (True, False))
     meets_others = bool((summary.collectives.step != ABSENT).any())
     return (
         bool(sent_to & received_from & trained) and (sent_to | received_from) & present <= trained and not meets_others
     )
+
+
+def named_by_answers(messages: Messages) -> Messages:
+    """Return messages in which receives from any rank, that do not name it, have the peers of the sends that follow.
+
+    They are answered in their order.
+    """
+    unnamed = np.flatnonzero(~messages.is_send & (messages.peer == ABSENT))
+    answers = np.flatnonzero(messages.is_send)
+    answers = answers[answers > unnamed[0]] if len(unnamed) else answers[:0]
+    peer = messages.peer.copy()
+    peer[unnamed[: len(answers)]] = peer[answers[: len(unnamed)]]
+    return replace(messages, peer=peer)

@@ -17,8 +17,8 @@ from tracekit.rank.communication_rules import bytes_per_element, size_in_bytes
 
 _DEEPEST = 8  # levels of nested lists; a list of lists of tensors needs 4
 _DIGITS = 10  # of a rank or a tag
-HOST_OPERATORS = frozenset({"c10d::send", "c10d::recv_"})
-"""Operators that show the other rank's place in their group, and the tag."""
+HOST_OPERATORS = frozenset({"c10d::send", "c10d::recv_", "c10d::recv_any_source_"})
+"""Operators of messages. All but the last show the other rank's place in their group, and the tag."""
 
 
 @dataclass(frozen=True)

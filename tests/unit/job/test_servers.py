@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.exchanges import Message, rank, recv, send
-from tracekit.job.servers import ranks_that_serve
+from tracekit.job.servers import named_by_answers, ranks_that_serve
+from tracekit.model.events import ABSENT
 from tracekit.model.summary import RankSummary
 
 
@@ -17,6 +18,13 @@ def test_a_rank_without_backward_that_answers_those_with_one_is_a_server() -> No
     server = rank(0, [recv(1, 5), send(1, 6), recv(2, 7), send(2, 8)])
 
     assert ranks_that_serve([server, worker(1, send(0, 4), recv(0, 9)), worker(2)]) == {0}
+
+
+def test_a_receive_from_any_rank_is_of_the_one_that_is_answered() -> None:
+    any_rank = rank(0, [recv(ABSENT, 5), recv(ABSENT, 6), send(2, 7), send(1, 8), recv(ABSENT, 9)])
+
+    assert ranks_that_serve([any_rank, worker(1), worker(2)]) == {0}
+    assert named_by_answers(any_rank.messages).peer.tolist() == [2, 1, 2, 1, ABSENT]
 
 
 def test_of_parameters_in_two_parts_each_has_a_server() -> None:

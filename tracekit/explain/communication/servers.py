@@ -21,7 +21,7 @@ from tracekit.explain.step_time.step_rates import (
     slow_rate_finding,
     waited_for_at_servers,
 )
-from tracekit.findings.communication import waiting_for_server
+from tracekit.findings.communication import BY_ITS_WORK, waiting_for_server
 from tracekit.findings.finding import Finding
 from tracekit.findings.thresholds import FOR_THE_SERVER, WAITING_FOR_SERVER
 from tracekit.model.communication import Messages
@@ -56,33 +56,32 @@ def servers(run: Run) -> tuple[Rows, list[Finding]]:
     working_ns = {s.rank: [step.step_ns - step.exposed_comm_ns for step in complete[s.rank]] for s in ranks}
     # Where ranks that train also communicate with each other, the section on stragglers says who waits for whom.
     slow = (clearly_longer(working_ns) if run.ranks_are_independent else None) or frozenset()
-    for_slow, rows = [], []
-    for server in (run.ranks[run.index_of_rank[rank]] for rank in run.message_servers):
-        times = {s.rank: _time_of(complete[s.rank]) for s in ranks if (s.messages.peer == server.rank).any()}
-        messages = {rank: run.ranks[run.index_of_rank[rank]].messages for rank in times}
-        messages = {rank: of_rank.rows(of_rank.peer == server.rank) for rank, of_rank in messages.items()}
-        waits = {rank: _waits(messages[rank]) & time for rank, time in times.items()}
-        sends = {rank: of_rank.issue_ns[of_rank.is_send] for rank, of_rank in messages.items()}
-        rate = sum(time.covers(sends[rank]).sum() / time.len_ns for rank, time in times.items())
-        held, work_ns = list(_held(run, server, waits)), _work_ns(server.messages)
-        for_slow += [time for time in held if time.by in slow]
-        sums = {
-            "wait_ns": sum(wait.len_ns for wait in waits.values()),
-            "held_ns": sum(time.total_ns for time in held),
-            "for_slow_ns": sum(time.total_ns for time in held if time.by in slow),
-        }
-        steps = max(sum(len(complete[rank]) for rank in waits), 1)
-        row = {"rank": server.rank, "workers": len(waits), "work_ns": work_ns}
-        row |= {"messages_per_s": 1e9 * rate, "load": rate * work_ns}
-        rows.append(row | {name: total_ns // steps for name, total_ns in sums.items()})
-    rows.sort(key=lambda row: -row["wait_ns"])
-    findings = [*waited_for_at_servers(ranks, for_slow, "servers", {}), *_waiting(run, rows)]
+    served = [_served(run, run.ranks[run.index_of_rank[rank]], complete) for rank in run.message_servers]
+    rows = sorted((row for row, _ in served), key=lambda row: -row["wait_ns"])
+    for_slow = [time for _, held in served for time in held if time.by in slow]
+    findings = [*waited_for_at_servers(ranks, for_slow, "servers", {}), *_waiting(run, rows, for_slow)]
     if rows and run.ranks_are_independent:
         waits_ns = {s.rank: sum(step.exposed_comm_ns for step in complete[s.rank]) for s in ranks}
         compute_ns = {s.rank: [step.compute_ns for step in complete[s.rank]] for s in ranks}
         rates = find_slow_rates(ranks, waits_ns, (working_ns, compute_ns), waits="servers")
         findings += [] if rates is None else [slow_rate_finding(rates, names={})]
     return rows, findings
+
+
+def _served(
+    run: Run, server: RankSummary, complete: Mapping[int, Sequence[StepParts]]
+) -> tuple[dict[str, float], list[HeldTime]]:
+    """Return the row of a server, and how long ranks waited there for each other. complete: the steps of each rank."""
+    messages = {s.rank: s.messages.rows(s.messages.peer == server.rank) for s in run.ranks if complete[s.rank]}
+    times = {rank: _time_of(complete[rank]) for rank, of_rank in messages.items() if len(of_rank)}
+    waits = {rank: _waits(messages[rank]) & time for rank, time in times.items()}
+    sends = {rank: messages[rank].issue_ns[messages[rank].is_send] for rank in times}
+    rate = sum(time.covers(sends[rank]).sum() / time.len_ns for rank, time in times.items())
+    held, work_ns = list(_held(run, server, waits)), _work_ns(server.messages)
+    steps = max(sum(len(complete[rank]) for rank in waits), 1)
+    row = {"rank": server.rank, "workers": len(waits), "work_ns": work_ns, "messages_per_s": 1e9 * rate}
+    row |= {"load": rate * work_ns, "wait_ns": sum(wait.len_ns for wait in waits.values()) // steps}
+    return row | {"held_ns": sum(time.total_ns for time in held) // steps}, held
 
 
 def _time_of(steps: Sequence[StepParts]) -> Intervals:
@@ -127,24 +126,22 @@ def _held(run: Run, server: RankSummary, waits: Mapping[int, Intervals]) -> Iter
         yield HeldTime(rank=rank, by=by, server=f"rank {server.rank}", total_ns=held_ns)
 
 
-def _waiting(run: Run, rows: Sequence[Mapping[str, float]]) -> Iterator[Finding]:
+def _waiting(run: Run, rows: Sequence[Mapping[str, float]], for_slow: Sequence[HeldTime]) -> Iterator[Finding]:
     """Yield the finding that those that train wait for the first of the servers, and not for a slow one of them."""
-    step_ns = run.mean_rank_step_ns()
-    for row in rows[:1] if step_ns else ():
-        wait_ns = row["wait_ns"] - row["for_slow_ns"]
+    steps_ns = [step.step_ns for summary in run.ranks for step in summary.steps if step.complete]
+    for row in rows[:1] if steps_ns else ():
+        for_slow_ns = sum(t.total_ns for t in for_slow if t.server == f"rank {row['rank']}") / len(steps_ns)
+        wait_ns = row["wait_ns"] - for_slow_ns
+        share = wait_ns * len(steps_ns) / sum(steps_ns)
+        evidence = {"wait_share": share, "work_ns": round(row["work_ns"]), "load": row["load"], "no_replay": NO_REPLAY}
+        evidence |= {"server": row["rank"], "held_share": (row["held_ns"] - for_slow_ns) / max(wait_ns, 1)}
         yield waiting_for_server(
-            rank=int(row["rank"]),
+            rank=int(row["rank"]) if row["load"] >= BY_ITS_WORK * share else None,
             cause="servers",
-            time_ns=int(wait_ns),
-            evidence={
-                "wait_share": wait_ns / step_ns,
-                "work_ns": round(row["work_ns"]),
-                "load": row["load"],
-                "held_share": (row["held_ns"] - row["for_slow_ns"]) / max(wait_ns, 1),
-                "no_replay": NO_REPLAY,
-            },
+            time_ns=round(wait_ns),
+            evidence=evidence,
             conditions=[
-                WAITING_FOR_SERVER.reached_by(wait_ns / step_ns),
+                WAITING_FOR_SERVER.reached_by(share),
                 FOR_THE_SERVER.reached_by(wait_ns / max(row["wait_ns"], 1)),
             ],
         )

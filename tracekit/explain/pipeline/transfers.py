@@ -2,10 +2,10 @@
 
 A forward waits for the forward of the stage before it, a backward for the backward of the stage behind it. Between two
 actions of one rank nothing is sent. A transfer can begin once the producing action has ended, and so has the action
-behind which the receive is posted, or the step before. It begins when both hosts have issued it. The time between is
-the lateness of a host. It ends with the receive. Two ranks exchange the results of actions in the order of the actions.
-Without messages, the receive counts as posted after the action before the consumer, and the transfer ends when the
-consumer begins.
+behind which the receive is posted, or the step before, and no rank is blocked in another send. It begins when both
+hosts have issued it. The time between is the lateness of a host. It ends with the receive. Two ranks exchange the
+results of actions in the order of the actions. Without messages, the receive counts as posted after the action before
+the consumer, and the transfer ends when the consumer begins.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 
 from tracekit.explain.pipeline.steps import ActionOrder
 from tracekit.job.message_times import fastest_messages, message_kernels, message_transfers
+from tracekit.model.communication import Messages
 from tracekit.model.events import ABSENT, Bool, Int32, Int64
 from tracekit.model.run import Run
 from tracekit.model.spans import ACTION_KINDS
@@ -79,6 +80,7 @@ class MessageExchange:
         sent_ns: int64 [m], when the sender's host issued it, on the run's clock.
         received_ns: int64 [m], when the receiver's host issued it, on the run's clock.
         posted_ns: int64 [m], when the receiver was ready for it, on the run's clock.
+        free_ns: int64 [m], when neither rank waited any more for a send that it had issued before, on the run's clock.
         ended_ns: int64 [m], when the receive ended, on the run's clock.
         alone_ns: int64 [m], how long the message took without others of its batch, or -1.
         send_kernel: int64 [m], which the sender's messages of a batch have in common.
@@ -89,6 +91,7 @@ class MessageExchange:
     sent_ns: Int64
     received_ns: Int64
     posted_ns: Int64
+    free_ns: Int64
     ended_ns: Int64
     alone_ns: Int64
     send_kernel: Int64
@@ -113,12 +116,22 @@ def message_exchanges(run: Run) -> dict[tuple[int, int], MessageExchange]:
             sent_ns=clocks[source].to_run(sends.issue_ns[send]),
             received_ns=clocks[destination].to_run(receives.issue_ns[recv]),
             posted_ns=clocks[destination].to_run(receives.ready_ns[recv]),
+            free_ns=np.maximum(
+                clocks[source].to_run(_waited_until_ns(sends, sends.issue_ns[send])),
+                clocks[destination].to_run(_waited_until_ns(receives, receives.issue_ns[recv])),
+            ),
             ended_ns=clocks[destination].to_run(receives.end_ns[recv]),
             alone_ns=alone_ns[rows],
             send_kernel=send_kernel[rows],
             recv_kernel=recv_kernel[rows],
         )
     return result
+
+
+def _waited_until_ns(messages: Messages, time_ns: Int64) -> Int64:
+    """Return when a rank had last returned from a wait for a send at some times, int64 [m]; 0 for never."""
+    until_ns = np.sort(messages.end_ns[messages.is_send & (messages.awaited_ns != ABSENT)])
+    return np.append(0, until_ns)[np.searchsorted(until_ns, time_ns, side="right")]
 
 
 def edges_between_ranks(rank: Int64, kind: Int32, stage: Int32, microbatch: Int32) -> Edges:
@@ -152,7 +165,7 @@ def measure_transfers(
     """
     shape = (len(edges), len(order.steps))
     before_ns = np.where((edges.previous == ABSENT)[:, None], _NEVER, order.end_ns[edges.previous])
-    sent_ns, received_ns, posted_ns = np.full((3, *shape), _NEVER)
+    sent_ns, received_ns, posted_ns, free_ns = np.full((4, *shape), _NEVER)
     ended_ns = order.start_ns[edges.consumers].copy()
     alone_ns, send_kernel, recv_kernel = np.full((3, *shape), ABSENT)
     posted_after = edges.previous.copy()
@@ -167,12 +180,13 @@ def measure_transfers(
             posted_ns[index] = exchange.posted_ns[rows].max()
             first = rows.start + int(np.maximum(exchange.sent_ns[rows], exchange.received_ns[rows]).argmin())
             sent_ns[index], received_ns[index] = exchange.sent_ns[first], exchange.received_ns[first]
+            free_ns[index] = exchange.free_ns[first]
             ended_ns[index] = min(exchange.ended_ns[rows].max(), ended_ns[index])
             alone_ns[index] = exchange.alone_ns[rows].max()
             send_kernel[index], recv_kernel[index] = exchange.send_kernel[rows][-1], exchange.recv_kernel[rows][-1]
         posted_after[between] = _posted_after(order, destination, edges.previous[between], posted_ns[between])
     posted_by_ns = np.where((posted_after == ABSENT)[:, None], _reached_ns(order)[ends[1]], order.end_ns[posted_after])
-    begin_ns = np.maximum(order.end_ns[edges.producers], posted_by_ns)
+    begin_ns = np.maximum(np.maximum(order.end_ns[edges.producers], posted_by_ns), free_ns)
     begun_ns = np.maximum(begin_ns, np.maximum(sent_ns, received_ns))
     begun_ns = np.maximum(np.minimum(begun_ns, ended_ns), begin_ns)
     joint = _joint(send_kernel, recv_kernel, edges.consumers)
@@ -192,16 +206,12 @@ def measure_transfers(
 
 
 def _reached_ns(order: ActionOrder) -> Int64:
-    """Return when each rank could have begun each step, int64 [ranks, k]: until then it ran the step before.
-
-    That is as long before it began as it usually is from its last action of a step to the next step.
-    """
+    """Return when each rank could have begun each step, int64 [ranks, k]: with the end of the step before, if known."""
+    reached_ns = order.begin_ns.copy()
     last_ns = order.end_ns[np.append(order.first[1:], True)]
-    between_ns = np.where(np.diff(order.steps) == 1, order.begin_ns[:, 1:] - last_ns[:, :-1], _NEVER)
-    known = between_ns != _NEVER
-    usual_ns = np.median(between_ns[known].reshape(len(last_ns), -1), axis=1) if known.any() else np.zeros(len(last_ns))
-    between_ns = np.concatenate((np.full((len(last_ns), 1), _NEVER), between_ns), axis=1)
-    return order.begin_ns - np.where(between_ns == _NEVER, usual_ns[:, None], between_ns).astype(np.int64)
+    follows = np.diff(order.steps) == 1
+    reached_ns[:, 1:][:, follows] = np.minimum(reached_ns[:, 1:], last_ns[:, :-1])[:, follows]
+    return reached_ns
 
 
 def _messages_of_edges(producers: Int64, steps: Int64, step: Int64) -> list[tuple[int, int, slice]]:

@@ -16,6 +16,7 @@ from tracekit.model.summary import RankSummary
 from tracekit.stats.uncertainty import student_deviations
 
 INDEPENDENT = "no rank that trains communicates with another in these steps, so none is seen to wait for another"
+_Times = Mapping[int, Sequence[int]]  # of the steps of each rank
 NO_REPLAY = "what servers do is no part of the replay"
 _SERVERS = ("rpc", "servers")  # parts of a step that are waits for servers
 _SPREADS = 1.0  # what is slow is slower by more than the peers differ, so many times
@@ -55,10 +56,7 @@ def steps_per_s(summary: RankSummary) -> float | None:
 
 
 def find_slow_rates(
-    ranks: Sequence[RankSummary],
-    waits_ns: Mapping[int, int],
-    steadier_ns: Sequence[Mapping[int, Sequence[int]]] = (),
-    waits: str = "rpc",
+    ranks: Sequence[RankSummary], waits_ns: Mapping[int, int], steadier_ns: Sequence[_Times] = (), waits: str = "rpc"
 ) -> SlowRates | None:
     """Return the ranks, at most half of them, that are clearly slower than the others; None without any.
 
@@ -69,7 +67,7 @@ def find_slow_rates(
     call the waits among the parts of a step, "rpc" for remote calls or "servers" for messages.
     """
     steps_ns = {summary.rank: lengths_ns for summary in ranks if any(lengths_ns := _lengths(summary))}
-    measures: list[Mapping[int, Sequence[int]]] = [
+    measures: list[_Times] = [
         steps_ns,
         *({rank: part_ns[rank] for rank in steps_ns} for part_ns in steadier_ns),
     ]
@@ -224,7 +222,7 @@ def _lengths(summary: RankSummary) -> list[int]:
     return [step.step_ns for step in summary.steps if step.complete]
 
 
-def clearly_longer(times_ns: Mapping[int, Sequence[int]], ratio: float = SLOW_RATE) -> frozenset[int] | None:
+def clearly_longer(times_ns: _Times, ratio: float = SLOW_RATE) -> frozenset[int] | None:
     """Return the ranks, at most half of them, whose times are clearly longer; None without any.
 
     times_ns: of the steps of each rank. ratio: the least of their times to the others'.
@@ -244,7 +242,7 @@ def clearly_longer(times_ns: Mapping[int, Sequence[int]], ratio: float = SLOW_RA
     return frozenset(longest[:count]) if is_clear else None
 
 
-def _chance(times_ns: Mapping[int, Sequence[int]], longest: Sequence[int]) -> float:
+def _chance(times_ns: _Times, longest: Sequence[int]) -> float:
     """Return by how much the logarithms of two ranks' typical times may differ by chance: `_ERRORS` standard errors.
 
     What varies is the time of the rank in the middle, or of one of the longest if that varies more. Few steps tell

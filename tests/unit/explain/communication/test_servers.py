@@ -97,7 +97,7 @@ def test_where_no_rank_is_slow_waiting_for_another_is_due_to_the_order_of_the_se
 
     (finding,) = findings_of(server(0, turns), *workers)
 
-    assert (finding.id, finding.rank) == ("waiting-for-server", 0)
+    assert (finding.id, finding.rank) == ("waiting-for-server", None)
     assert finding.evidence["held_share"] >= 0.5
 
 

@@ -82,6 +82,16 @@ def test_an_output_in_several_messages_ends_with_the_last() -> None:
     assert measured.took_ns.tolist() == [[14]]
 
 
+def test_a_receiver_that_is_blocked_in_a_send_is_not_late() -> None:
+    """GIVEN a receiver that waits for a send to somebody else until 30, and posts its receive at 32."""
+    first, second = actions(("F", 0, 0, 10)), actions(("F", 0, 40, 50), stage=1)
+    blocked = send(5, 1, took_ns=29, awaited_ns=1)
+
+    _, measured = transfers(first, second, [send(1, 10, took_ns=26)], [blocked, recv(0, 32, took_ns=4)])
+
+    assert (measured.late_ns.tolist(), measured.took_ns.tolist()) == ([[2]], [[4]])
+
+
 def test_a_run_without_messages_has_no_exchanges() -> None:
     assert message_exchanges(run_of([rank(0), rank(1)])) == {}
 
