@@ -98,11 +98,10 @@ def diagnose(
     if not path.steps or sum(summary.is_measured for summary in run.ranks) < 2:
         findings = exposed_findings(run)
     else:
-        lateness = _lateness_of_others(run, arrivals, path, verdict)
         findings = [
             *_transfers(run, causes, step_ns),
             *_by_turns(causes, step_ns),
-            *_variation(lateness, causes, step_ns),
+            *_variation(run, arrivals, path, verdict, causes, step_ns),
         ]
     return Diagnosis(
         step_ns=step_ns,
@@ -165,39 +164,30 @@ def _by_turns(causes: Mapping[StepCause, int], step_ns: int) -> Iterator[Finding
 
 
 def _variation(
-    lateness: Mapping[int, Counter[int]], causes: Mapping[StepCause, int], step_ns: int
+    run: Run, arrivals: Arrivals, path: CriticalPath, verdict: Verdict, causes: Mapping[StepCause, int], step_ns: int
 ) -> Iterator[Finding]:
-    """Yield a finding if waiting for ranks that are not named takes a notable share of the step.
+    """Yield a finding if waiting for whichever rank comes last takes a notable share of the step.
 
-    They take turns at being late if that is so in several steps, and no rank has most of it.
+    Ranks that are not named take turns if that is so in several steps, and none of them has most of it.
     """
     time_ns = causes.get(StepCause(cause="variation"), 0)
     share = time_ns / max(step_ns, 1)
-    by_rank: Counter[int] = sum(lateness.values(), Counter())
+    by_step, by_rank = Counter[int](), Counter[int]()
+    for interval in path.intervals:
+        late_ns = 0 if interval.is_transfer else _split(run, arrivals, interval)[0]
+        by_step[interval.step] += late_ns
+        by_rank[interval.rank] += late_ns * (interval.rank not in verdict.concerned)
     most = max(by_rank.values(), default=0) / max(by_rank.total(), 1)
-    late_steps = sum(of_step.total() >= NOTABLE_SHARE * step_ns for of_step in lateness.values())
-    by_turns = late_steps >= _SEVERAL_STEPS and most <= _MOST_BY_ONE
-    evidence = {"share": share, "steps": len(lateness), "late_steps": late_steps, "most_by_one": most}
+    late_steps = sum(late_ns >= NOTABLE_SHARE * step_ns for late_ns in by_step.values())
+    by_turns = late_steps >= _SEVERAL_STEPS and 0 < most <= _MOST_BY_ONE
+    evidence = {"share": share, "steps": len(by_step), "late_steps": late_steps, "most_by_one": most}
     yield (late_by_turns if by_turns else late_at_times)(
         severity="info",
         cause="variation",
         time_ns=time_ns,
         evidence={"variation_ns": time_ns, **evidence, "no_replay": "no change of one rank or link removes it"},
-        conditions=[
-            NOTABLE_SHARE.reached_by(share),
-            NOTABLE_SHARE.reached_by(by_rank.total() / max(len(lateness), 1) / max(step_ns, 1)),
-        ],
+        conditions=[NOTABLE_SHARE.reached_by(share)],
     )
-
-
-def _lateness_of_others(run: Run, arrivals: Arrivals, path: CriticalPath, verdict: Verdict) -> dict[int, Counter[int]]:
-    """Return by step and rank what ranks that are not named take beyond their peers on the chain that bounds it."""
-    result: dict[int, Counter[int]] = {}
-    for interval in path.intervals:
-        of_step = result.setdefault(interval.step, Counter())
-        if not interval.is_transfer and interval.rank not in verdict.concerned:
-            of_step[interval.rank] += _split(run, arrivals, interval)[0]
-    return result
 
 
 @dataclass(frozen=True, kw_only=True)

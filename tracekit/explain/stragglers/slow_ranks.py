@@ -106,8 +106,9 @@ class WorkTimes:
         return max(by_cause, key=lambda cause: by_cause[cause])
 
     def longer_compute_ns(self, rank_indexes: Sequence[int], first: int) -> float:
-        """Return how much longer slow ranks compute than their peers; 0 without peers."""
-        return self._longer(self.mask(rank_indexes), self.compute_ns, first)[0] if self.mask(rank_indexes).any() else 0
+        """Return how much longer slow ranks compute than their peers in the mean step; 0 without peers."""
+        slow = self.mask(rank_indexes)
+        return float(self.beyond_peers(self.compute_ns, slow)[first:][:, slow].mean()) if slow.any() else 0.0
 
     def _additional_operations(self, rank_indexes: Sequence[int], first: int) -> tuple[float, float]:
         """Return how many more operations slow ranks begin in a step than their peers, and how many these begin."""
