@@ -124,13 +124,13 @@ def _without_slow_stages(finding: Finding) -> Finding | None:
 
     None if too few are left, or no more than is the least for the order of the actions.
     """
-    times_ns = [finding.evidence[part] for part in _PARTS_OF_BUBBLES]
-    left = dict.fromkeys(_OF_SLOW_STAGES, 0)
-    left_ns = sum(times_ns) - sum(finding.evidence[part] for part in _OF_SLOW_STAGES)
-    ratio = finding.evidence["bubble_ratio"] * left_ns / max(sum(times_ns), 1)
-    if ratio < max(BUBBLE_RATIO, 0 if finding.saving_ns else finding.evidence["ideal_bubble_ratio"] or 0):
+    numbers: dict[str, Any] = {**finding.evidence}
+    total_ns = sum(numbers[part] for part in _PARTS_OF_BUBBLES)
+    left_ns = total_ns - sum(numbers[part] for part in _OF_SLOW_STAGES)
+    ratio = numbers["bubble_ratio"] * left_ns / max(total_ns, 1)
+    if ratio < max(BUBBLE_RATIO, 0 if finding.saving_ns else numbers["ideal_bubble_ratio"] or 0):
         return None
-    return restated(finding, {**finding.evidence, **left, "bubble_ratio": ratio})
+    return restated(finding, {**numbers, **dict.fromkeys(_OF_SLOW_STAGES, 0), "bubble_ratio": ratio})
 
 
 def _of_nobody(*causes: str) -> list[Row]:
