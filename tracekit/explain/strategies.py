@@ -146,10 +146,14 @@ def _gathers_columns(recorded: RecordedSteps) -> bool:
         ranks = recorded.trace.header.world_size if group == ABSENT else len(communication.groups[group].ranks)
         if not len(before) or not ranks:
             return False
-        (length, inner), (_, columns) = msgspec.json.decode(events.strings[shapes[before[-1]]])[:2]
-        size_bytes = communication.size_bytes[which]
-        is_output = size_bytes == ABSENT or size_bytes % (length * columns) == 0
-        if not is_output or columns % inner == 0 or (columns * ranks) % inner:
+        try:
+            (length, inner), (_, columns) = msgspec.json.decode(events.strings[shapes[before[-1]]])[:2]
+            size_bytes = int(communication.size_bytes[which])
+            is_output = size_bytes == ABSENT or size_bytes % (length * columns) == 0
+            is_split = columns % inner != 0 == (columns * ranks) % inner
+        except (ValueError, TypeError, ZeroDivisionError):  # shapes are not recorded, or empty
+            return False
+        if not (is_output and is_split):
             return False
     return True
 

@@ -23,8 +23,9 @@ OF_SOMEBODY = ("ranks", "load", "link")
 """Remedies of a rank or a link that holds up the others."""
 
 _BUBBLES = ("warmup", "drain", "imbalance", "late_peer")
-_OF_SLOW_STAGES = ("imbalance_ns", "late_peer_ns")
-_PARTS_OF_BUBBLES = ("warmup_ns", "drain_ns", *_OF_SLOW_STAGES, "transfer_ns", "other_ns")
+_PARTS_OF_BUBBLES = ("warmup_ns", "drain_ns", "imbalance_ns", "transfer_ns", "late_peer_ns", "other_ns")
+# What a stage that is named causes of them, or a rank or link.
+_BUBBLES_BEHIND = {"stages": ("imbalance_ns",)} | dict.fromkeys(OF_SOMEBODY, ("imbalance_ns", "late_peer_ns"))
 _WORK = ("compute", "copy")
 _WAITING = ("variation", *_BUBBLES, "transfer")
 _OF_SEVERAL = {
@@ -55,16 +56,17 @@ class Claims:
             self._left_ns[row["cause"], tuple(row["ranks"])] += row["time_ns"]
         self._rows = frozenset(self._left_ns)
         self._transfer_ns = self._left_ns["transfer", ()]
-        self._names_slow_stage = False
+        self._bubbles_behind = set[str]()
 
     def claimed(self, finding: Finding) -> Finding | None:
         """Return a finding with the time that it is about; None if others have claimed that, or most of it.
 
         What it saves beyond is time that others wait for it: `behind_ns` in the evidence.
         """
-        self._names_slow_stage |= bool(finding.concerned) and finding.remedy in (*OF_SOMEBODY, "stages")
-        if finding.id == "pipeline-bubble" and self._names_slow_stage:
-            if (rest := _without_slow_stages(finding)) is None:
+        if finding.concerned:
+            self._bubbles_behind.update(_BUBBLES_BEHIND.get(finding.remedy or "", ()))
+        if finding.id == "pipeline-bubble" and self._bubbles_behind:
+            if (rest := _without_parts(finding, self._bubbles_behind)) is None:
                 return None
             finding = rest
         if finding.cause is None or (finding.cause in _WORK and finding.time_ns is None):
@@ -119,18 +121,18 @@ class Claims:
         return taken_ns
 
 
-def _without_slow_stages(finding: Finding) -> Finding | None:
-    """Return a finding on bubbles without those that a slow stage or rank causes, of which another finding is.
+def _without_parts(finding: Finding, parts: Iterable[str]) -> Finding | None:
+    """Return a finding on bubbles without parts that a stage or rank causes, of which another finding is.
 
     None if too few are left, or no more than is the least for the order of the actions.
     """
     numbers: dict[str, Any] = {**finding.evidence}
     total_ns = sum(numbers[part] for part in _PARTS_OF_BUBBLES)
-    left_ns = total_ns - sum(numbers[part] for part in _OF_SLOW_STAGES)
+    left_ns = total_ns - sum(numbers[part] for part in parts)
     ratio = numbers["bubble_ratio"] * left_ns / max(total_ns, 1)
     if ratio < max(BUBBLE_RATIO, 0 if finding.saving_ns else numbers["ideal_bubble_ratio"] or 0):
         return None
-    return restated(finding, {**numbers, **dict.fromkeys(_OF_SLOW_STAGES, 0), "bubble_ratio": ratio})
+    return restated(finding, {**numbers, **dict.fromkeys(parts, 0), "bubble_ratio": ratio})
 
 
 def _of_nobody(*causes: str) -> list[Row]:
