@@ -104,13 +104,23 @@ def late_by_turns(share: float) -> Sentence:
     )
 
 
-@entry("late-at-times", "diagnosis", NOTABLE_SHARE, example={"share": 0.08, "late_steps": 1, "steps": 3})
-def late_at_times(share: float, late_steps: int, steps: int) -> Sentence:
-    """Ranks wait for one that comes last, but not so that one is to blame, nor that ranks take turns at it."""
-    when = f"{late_steps} of {steps} steps" if late_steps else "small parts"
-    text = f"{share:.0%} of the step is waiting for a rank that comes last, in {when}"
+@entry(
+    "late-at-times",
+    "diagnosis",
+    NOTABLE_SHARE,
+    example={"share": 0.08, "late_steps": 3, "steps": 3, "last_rank": 1, "last_in": 2},
+)
+def late_at_times(share: float, late_steps: int, steps: int, last_rank: int | None, last_in: int) -> Sentence:
+    """Ranks wait for one that comes last, but not so that one is to blame, nor that ranks take turns at it.
+
+    last_rank: the one that comes last in most of these steps, in last_in of them.
+    """
+    when = f", in {late_steps} of {steps} steps" if late_steps else ", in small parts"
+    if 2 * last_in > steps:
+        when = f": rank {last_rank} in {last_in} of {steps} steps"
+    text = f"{share:.0%} of the step is waiting for a rank that comes last{when}"
     if steps < _ENOUGH_STEPS:
-        return text + ": too few to tell whether it is always the same", f"record {_ENOUGH_STEPS} steps"
+        return text + ", too few to tell whether it is always the same", f"record {_ENOUGH_STEPS} steps"
     return text, "look for what differs in these steps: uneven batches, other processes, garbage collection"
 
 

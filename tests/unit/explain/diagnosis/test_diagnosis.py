@@ -54,17 +54,20 @@ def test_waiting_is_no_transfer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("who", "steps", "expected"),
+    ("who", "steps", "expected", "last"),
     [
-        pytest.param((0, 1), 4, "late-by-turns", id="one after the other"),
-        pytest.param((0, 1, -1), 3, "late-by-turns", id="each once"),
-        pytest.param((1,), 1, "late-at-times", id="only one step"),
-        pytest.param((1, -1, -1), 3, "late-at-times", id="one rank once"),
-        pytest.param((1, 1, 1, 0), 4, "late-at-times", id="one rank in most steps"),
+        pytest.param((0, 1), 4, "late-by-turns", (0, 2), id="one after the other"),
+        pytest.param((0, 1, -1), 3, "late-by-turns", (0, 1), id="each once"),
+        pytest.param((1,), 1, "late-at-times", (1, 1), id="only one step"),
+        pytest.param((1, -1, -1), 3, "late-at-times", (1, 1), id="one rank once"),
+        pytest.param((1, 1, 1, 0), 4, "late-at-times", (1, 3), id="one rank in most steps"),
     ],
 )
-def test_taking_turns_takes_several_ranks_and_steps(who: Sequence[int], steps: int, expected: str) -> None:
-    assert findings(cluster(transfer=20, late=400, steps=steps, who=who))["variation"].id == expected
+def test_taking_turns_takes_several_ranks_and_steps(
+    who: Sequence[int], steps: int, expected: str, last: tuple[int, int]
+) -> None:
+    found = findings(cluster(transfer=20, late=400, steps=steps, who=who))["variation"]
+    assert (found.id, (found.evidence["last_rank"], found.evidence["last_in"])) == (expected, last)
 
 
 def test_a_small_share_is_no_finding() -> None:
