@@ -217,7 +217,7 @@ def test_ranks_of_one_host_have_one_clock(job: Job) -> None:
 )
 def test_the_configuration_is_what_was_set(job: Job, scenario: str, expected: dict[str, Any]) -> None:
     usual = {
-        "bucket_cap_mb": int(0.03 * 2**20) / 2**20,
+        "bucket_cap_mb": 0.03,
         "comm_hook": "none",
         "gradient_as_bucket_view": False,
         "broadcast_buffers": True,

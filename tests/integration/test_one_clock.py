@@ -71,7 +71,10 @@ def test_a_pipeline_by_hand_whose_losses_come_late() -> None:
     assert [layout.stage_ids for layout in layouts] == [[0], [1], [2], [3]]
     first, second = report.findings[:2]
     assert (first.rank, first.cause) == (3, "imbalance")
-    assert second.evidence["bubble_ratio"] == pytest.approx(_bubble_of_actions(report.run), abs=0.03)
+    assert report.pipeline is not None
+    assert report.pipeline.bubble_ratio is not None
+    assert report.pipeline.bubble_ratio == pytest.approx(_bubble_of_actions(report.run), abs=0.03)
+    assert second.evidence["bubble_ratio"] < report.pipeline.bubble_ratio  # without those behind the stage
 
 
 def _bubble_of_actions(run: Run) -> float:

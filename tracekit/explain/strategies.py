@@ -15,6 +15,8 @@ Where several explain what is there, none is claimed. A rank that communicates n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import msgspec
@@ -25,6 +27,7 @@ from tracekit.explain.model_parallel.expert_exchanges import expert_all_to_alls
 from tracekit.explain.model_parallel.tables import COUNT_DTYPES
 from tracekit.model.communication import DTYPES, KINDS
 from tracekit.model.events import ABSENT, Bool, Int64
+from tracekit.model.summary import RankSummary
 from tracekit.rank.groups import strategies_of
 from tracekit.rank.phases import PHASES
 from tracekit.rank.recorded_steps import RecordedSteps
@@ -48,6 +51,16 @@ def recorded_strategies(recorded: RecordedSteps) -> tuple[tuple[str, ...], bool]
         if _DATA_PARALLEL.isdisjoint(found):
             added |= _by_hand(recorded)
     return (tuple(sorted({*found, *added})) if added else found), inferred
+
+
+def without_broken_rings(ranks: Sequence[RankSummary]) -> tuple[RankSummary, ...]:
+    """Return the summaries without context parallelism if it is not on all ranks with messages.
+
+    The first stage of a pipeline sends and receives in turn, too.
+    """
+    if all("cp" in summary.strategies for summary in ranks if len(summary.messages)):
+        return tuple(ranks)
+    return tuple(replace(s, strategies=tuple(slug for slug in s.strategies if slug != "cp")) for s in ranks)
 
 
 def _exchanges_counts_then_tokens(recorded: RecordedSteps) -> bool:

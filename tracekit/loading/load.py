@@ -26,6 +26,7 @@ from tracekit.explain.pipeline.manual_layout import with_inferred_pipelines, wit
 from tracekit.explain.section import Guard
 from tracekit.explain.sections import SECTIONS
 from tracekit.explain.step_time.step_lengths import first_steps_to_leave_out
+from tracekit.explain.strategies import without_broken_rings
 from tracekit.health.run_checks import with_servers, without_incomparable_times, without_jumping_clocks
 from tracekit.job.clocks.align import align
 from tracekit.job.collectives import groups_of_run, match_collectives
@@ -209,6 +210,7 @@ def assemble(
     ranks = guard.run(
         "pipelines", ranks, lambda: with_manual_pipelines(with_inferred_pipelines(ranks, groups), messages)
     )
+    ranks = without_broken_rings(ranks)
     # The same groups in the same order, now with the parallelism of the pipeline's groups.
     groups = guard.run("parallelism of process groups", groups, groups_of_run, ranks, world_size)
     notes += [*about_peers, *unlinked]

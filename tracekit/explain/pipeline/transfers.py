@@ -185,7 +185,9 @@ def measure_transfers(
             alone_ns[index] = exchange.alone_ns[rows].max()
             send_kernel[index], recv_kernel[index] = exchange.send_kernel[rows][-1], exchange.recv_kernel[rows][-1]
         posted_after[between] = _posted_after(order, destination, edges.previous[between], posted_ns[between])
-    posted_by_ns = np.where((posted_after == ABSENT)[:, None], _reached_ns(order)[ends[1]], order.end_ns[posted_after])
+    # Of receives that are not known it is not known either from when on the rank could have posted them.
+    first_ns = np.where(posted_ns == _NEVER, _NEVER, _reached_ns(order)[ends[1]])
+    posted_by_ns = np.where((posted_after == ABSENT)[:, None], first_ns, order.end_ns[posted_after])
     begin_ns = np.maximum(np.maximum(order.end_ns[edges.producers], posted_by_ns), free_ns)
     begun_ns = np.maximum(begin_ns, np.maximum(sent_ns, received_ns))
     begun_ns = np.maximum(np.minimum(begun_ns, ended_ns), begin_ns)

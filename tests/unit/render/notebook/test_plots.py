@@ -48,7 +48,7 @@ def drawn(ax: Axes) -> Axes:
     return ax
 
 
-WITHOUT_PICTURE = {"configuration"}
+WITHOUT_PICTURE = {"configuration", "servers"}
 
 
 def test_every_section_but_a_few_has_a_picture(report: Report) -> None:
