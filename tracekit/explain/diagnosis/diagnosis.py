@@ -168,28 +168,31 @@ def _variation(
 ) -> Iterator[Finding]:
     """Yield a finding if waiting for whichever rank comes last takes a notable share of the step.
 
-    Ranks that are not named take turns if that is so in several steps, and none of them has most of it.
+    Ranks take turns if that is so in several steps, and none of them has most of it. What a rank that is named is late
+    by is its own delay.
     """
-    time_ns = causes.get(StepCause(cause="variation"), 0)
-    share = time_ns / max(step_ns, 1)
     late_ns = {interval.step: Counter[int]() for interval in path.intervals}
     for interval in path.intervals:
-        late_ns[interval.step][interval.rank] += 0 if interval.is_transfer else _split(run, arrivals, interval)[0]
+        if not interval.is_transfer and interval.rank not in verdict.concerned:
+            late_ns[interval.step][interval.rank] += _split(run, arrivals, interval)[0]
     by_rank = sum(late_ns.values(), Counter[int]())
-    others_ns = [of_rank for rank, of_rank in by_rank.items() if rank not in verdict.concerned]
-    most = max(others_ns, default=0) / max(sum(others_ns), 1)
+    time_ns = min(causes.get(StepCause(cause="variation"), 0), by_rank.total() // max(len(late_ns), 1))
+    share = time_ns / max(step_ns, 1)
+    most = max(by_rank.values(), default=0) / max(by_rank.total(), 1)
     late = [of_step for of_step in late_ns.values() if of_step.total() >= NOTABLE_SHARE * step_ns]
-    by_turns = len(late) >= _SEVERAL_STEPS and 0 < most <= _MOST_BY_ONE
     last = Counter(of_step.most_common(1)[0][0] for of_step in late).most_common(1)
     last_rank, last_in = last[0] if last else (None, 0)
-    evidence = {"share": share, "steps": len(late_ns), "late_steps": len(late), "most_by_one": most}
+    by_turns = len(late) >= _SEVERAL_STEPS and most <= _MOST_BY_ONE
     yield (late_by_turns if by_turns else late_at_times)(
         severity="info",
         cause="variation",
         time_ns=time_ns,
         evidence={
             "variation_ns": time_ns,
-            **evidence,
+            "share": share,
+            "steps": len(late_ns),
+            "late_steps": len(late),
+            "most_by_one": most,
             "last_rank": last_rank,
             "last_in": last_in,
             "no_replay": "no change of one rank or link removes it",
