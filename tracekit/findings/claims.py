@@ -129,10 +129,12 @@ def _without_parts(finding: Finding, parts: Iterable[str]) -> Finding | None:
     numbers: dict[str, Any] = {**finding.evidence}
     total_ns = sum(numbers[part] for part in _PARTS_OF_BUBBLES)
     left_ns = total_ns - sum(numbers[part] for part in parts)
-    ratio = numbers["bubble_ratio"] * left_ns / max(total_ns, 1)
-    if ratio < max(BUBBLE_RATIO, 0 if finding.saving_ns else numbers["ideal_bubble_ratio"] or 0):
+    ratio, least = numbers["bubble_ratio"] * left_ns / max(total_ns, 1), numbers["ideal_bubble_ratio"]
+    is_less = least is not None and ratio < least  # than the order needs in a step that nothing makes longer
+    if ratio < BUBBLE_RATIO or (is_less and not finding.saving_ns):
         return None
-    return restated(finding, {**numbers, **dict.fromkeys(parts, 0), "bubble_ratio": ratio})
+    left = {**dict.fromkeys(parts, 0), "bubble_ratio": ratio, "ideal_bubble_ratio": None if is_less else least}
+    return restated(finding, {**numbers, **left})
 
 
 def _of_nobody(*causes: str) -> list[Row]:
