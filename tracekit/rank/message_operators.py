@@ -21,12 +21,8 @@ from tracekit.model.metadata import PointToPointRecord
 from tracekit.model.spans import COALESCED_SPAN
 from tracekit.rank.communication_rules import dtype_index, size_in_bytes
 from tracekit.rank.groups import GroupResolver, key_of_recorded_group
-from tracekit.rank.shapes import peers_and_tags
+from tracekit.rank.shapes import MESSAGE_OPERATORS, peers_and_tags
 from tracekit.stats.grouped import grouped
-
-RECORDED_OPERATORS = {"c10d::send": "send", "c10d::recv_": "recv", "c10d::recv_any_source_": "any"}
-"""Operators before which the capture makes a record, and what they do."""
-
 
 _CALLS = ("c10d::", "_c10d_functional::", "record_param_comms")
 _DIRECTIONS = ("send", "recv")
@@ -140,7 +136,7 @@ def records_of_operators(trace: DecodedTrace, operators: Int64) -> Int64:
     )
     operators_by_key: dict[tuple[object, ...], list[int]] = {}
     for position, row in enumerate(operators.tolist()):
-        direction = RECORDED_OPERATORS.get(events.strings[events.name[row]])
+        direction = MESSAGE_OPERATORS.get(events.strings[events.name[row]])
         if direction is not None:
             place = places.get(row, (ABSENT, ABSENT)) if places_known and direction != "any" else ()
             operators_by_key.setdefault((direction, *place), []).append(position)

@@ -18,14 +18,13 @@ from tracekit.rank.device_communication import MESSAGE_KINDS
 from tracekit.rank.groups import GroupResolver
 from tracekit.rank.lanes import Lanes
 from tracekit.rank.message_operators import (
-    RECORDED_OPERATORS,
     join_launches,
     message_operators,
     records_of_operators,
 )
 from tracekit.rank.passes import Passes, host_waits, kinds_in_order, rank_passes
 from tracekit.rank.ready_times import device_ready_times
-from tracekit.rank.shapes import HOST_OPERATORS, peers_and_tags, recorded_shapes
+from tracekit.rank.shapes import MESSAGE_OPERATORS, peers_and_tags, recorded_shapes
 from tracekit.rank.steps import StepWindows
 
 
@@ -122,7 +121,7 @@ def _recorded_operators(trace: DecodedTrace) -> Int64:
     """Return int64 [n]: the row of the operator of each message that the capture recorded, or ABSENT."""
     assert trace.header.metadata is not None
     events = trace.events
-    operators = events.each_once(events.named(RECORDED_OPERATORS.__contains__))
+    operators = events.each_once(events.named(MESSAGE_OPERATORS.__contains__))
     record = records_of_operators(trace, operators)
     result = np.full(len(trace.header.metadata.p2p), ABSENT, dtype=np.int64)
     result[record[record != ABSENT]] = operators[record != ABSENT]
@@ -156,7 +155,7 @@ def _sides_of_host_operators(trace: DecodedTrace) -> tuple[_Sides, Int64]:
     """
     events, resolver = trace.events, GroupResolver(trace.header)
     places, shapes = peers_and_tags(events), recorded_shapes(events)
-    rows = events.each_once(events.named(HOST_OPERATORS.__contains__)).astype(np.int64)
+    rows = events.each_once(events.named(MESSAGE_OPERATORS.__contains__)).astype(np.int64)
     place, tag = np.array([places.get(row, (ABSENT, ABSENT)) for row in rows.tolist()], dtype=np.int64).reshape(-1, 2).T
     only = resolver.only_group()
     members = resolver.groups()[only].ranks if only is not None else ()

@@ -17,8 +17,10 @@ from tracekit.rank.communication_rules import bytes_per_element, size_in_bytes
 
 _DEEPEST = 8  # levels of nested lists; a list of lists of tensors needs 4
 _DIGITS = 10  # of a rank or a tag
-HOST_OPERATORS = frozenset({"c10d::send", "c10d::recv_", "c10d::recv_any_source_"})
-"""Operators of messages. All but the last show the other rank's place in their group, and the tag."""
+MESSAGE_OPERATORS = {"c10d::send": "send", "c10d::recv_": "recv", "c10d::recv_any_source_": "any"}
+"""Operators of messages, before which the capture makes a record, and what they do. All but the last show the other
+rank's place in their group, and the tag.
+"""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def peers_and_tags(events: EventTable) -> dict[int, tuple[int, int]]:
     They are the third and fourth input.
     """
     arguments = events.collective_arguments
-    point_to_point = events.named(HOST_OPERATORS.__contains__)
+    point_to_point = events.named(MESSAGE_OPERATORS.__contains__)
     result = {}
     for row, text in zip(arguments.row.tolist(), arguments.concrete_inputs.tolist(), strict=True):
         if text != ABSENT and point_to_point[row]:
