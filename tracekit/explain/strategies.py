@@ -6,9 +6,11 @@
   sizes: both all-reduce, or, with sequences, both gather and scatter. In inference, all ranks gather columns of a
   product whose weight only with the columns of all is square.
 * Data parallelism: gradients are reduced outside of these nodes, and no label says that DDP or FSDP does that. ZeRO,
-  stage 1: what was reduced is shared after the update. FSDP: the parts of parameters are gathered in forward, and as
-  much is reduced and scattered. Local SGD: as much as gradients is all-reduced after the update, and nothing before.
-* Context parallelism: in forward, sends and receives of one size alternate, with products between the pairs alone.
+  stage 1 (stage 2 looks the same): what was reduced is shared after the update. FSDP: the parts of parameters are
+  gathered in forward, and as much is reduced and scattered. Local SGD: as much as gradients is all-reduced after the
+  update, and nothing before.
+* Context parallelism: in forward, sends and receives of one size alternate, with products between the pairs alone. Or
+  an all-to-all or all-gather brings what attention multiplies next, before any layer.
 
 Where several explain what is there, none is claimed. A rank that communicates nothing shows none.
 """
@@ -37,6 +39,8 @@ _LEAST_BYTES = 1 << 16  # a step: smaller than the gradients of any model, large
 _NUMBERS = tuple(i for i, name in enumerate(DTYPES) if "float" in name)
 _FORWARD, _BACKWARD = PHASES.index("forward"), PHASES.index("backward")
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_scaled_dot_product")
+_OF_ATTENTION = ("aten::bmm", "aten::baddbmm", "aten::_scaled_dot_product")  # products without weights
+_SOFTMAX = ("aten::_softmax", "aten::_scaled_dot_product")
 _LAYERS = ("aten::linear", "aten::addmm", "aten::convolution")
 _UPDATE = "Optimizer.step#"
 
@@ -48,6 +52,8 @@ def recorded_strategies(recorded: RecordedSteps) -> tuple[tuple[str, ...], bool]
     if inferred:
         if _exchanges_counts_then_tokens(recorded) or _launches(recorded, "dispatch", "combine"):
             added.add("ep")
+        if "ep" not in added and _exchanges_for_attention(recorded):
+            added.add("cp")
         if _DATA_PARALLEL.isdisjoint(found):
             added |= _by_hand(recorded)
     return (tuple(sorted({*found, *added})) if added else found), inferred
@@ -71,6 +77,30 @@ def _exchanges_counts_then_tokens(recorded: RecordedSteps) -> bool:
     same_group = communication.group[which][1:] == communication.group[which][:-1]
     first = which[1:][counts[:-1] & ~counts[1:] & same_group]
     return bool(tokens.takes_back.any() and np.isin(tokens.which[~tokens.takes_back], first).any())
+
+
+def _exchanges_for_attention(recorded: RecordedSteps) -> bool:
+    """Return whether what a forward pass gathers, or half of its all-to-alls, is multiplied by attention next.
+
+    The other all-to-alls take the result back, to a layer. Between products without weights attention has a softmax.
+    """
+    events, communication = recorded.trace.events, recorded.lanes.communication_events
+    forward = np.isin(recorded.phases.at(communication.launch_ns), (_FORWARD, ABSENT)) & (recorded.lanes.window >= 0)
+    rows = np.flatnonzero(events.named(lambda name: name.startswith(_PRODUCTS)))
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    start_ns, is_attention = events.start_ns[rows], events.named(lambda name: name.startswith(_OF_ATTENTION))[rows]
+    softmax_ns = np.sort(events.start_ns[events.named(lambda name: name.startswith(_SOFTMAX))])
+    if not is_attention.any() or not len(softmax_ns):
+        return False
+    for kind, least in (("all_gather", 1.0), ("all_to_all", 0.5)):
+        launch_ns = communication.launch_ns[forward & (communication.kind == KINDS.index(kind))]
+        product, layer = (np.searchsorted(each, launch_ns) for each in (start_ns, start_ns[~is_attention]))
+        next_layer_ns = np.append(start_ns[~is_attention], np.iinfo(np.int64).max)[layer]
+        softmaxes = np.searchsorted(softmax_ns, next_layer_ns) - np.searchsorted(softmax_ns, launch_ns)
+        attends = np.append(is_attention, False)[product] & (softmaxes > 0)
+        if len(launch_ns) and attends.mean() >= least:
+            return True
+    return False
 
 
 def _launches(recorded: RecordedSteps, *kinds: str) -> bool:
@@ -101,13 +131,13 @@ def _by_hand(recorded: RecordedSteps) -> set[str]:
         ):
             gradients = gradients[~here]
     updated = numbers & _after_update(recorded)
-    for reduces, shares in (("reduce", "broadcast"), ("reduce_scatter", "all_gather")):
+    for reduces, shares in (("reduce", "broadcast"), ("reduce_scatter", "all_gather"), ("all_reduce", "all_gather")):
         reduced = size_bytes(reduces, gradients)
         if reduced >= least and size_bytes(shares, updated) >= least:
             found.add("zero1")
         elif reduces == "reduce_scatter" and least <= reduced == size_bytes(shares, forward):
             found.add("manual_fsdp")
-    if size_bytes("all_reduce", gradients) >= least:
+    if "zero1" not in found and size_bytes("all_reduce", gradients) >= least:
         found.add("manual_dp")
     elif not len(gradients) and not found and size_bytes("all_reduce", updated) >= least:
         found.add("local_sgd")

@@ -24,6 +24,7 @@ _LABELS = (
     ("tp", ("Redistribute",)),
     ("pp", ("PP:", "tracekit.pp:")),
     ("zero1", ("Optimizer.step#ZeroRedundancyOptimizer.",)),
+    ("zero3", ("PreBackwardFunction",)),  # a node of DeepSpeed's, which gathers a module's parameters
 )
 
 

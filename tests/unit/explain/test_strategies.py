@@ -85,6 +85,7 @@ FORWARD, NODE, BACKWARD, UPDATED = 100, 520, 650, 850
         ([("all_gather", FORWARD), ("reduce_scatter", BACKWARD)], ("manual_fsdp",)),
         ([("reduce", BACKWARD), ("broadcast", UPDATED)], ("zero1",)),
         ([("reduce_scatter", BACKWARD), ("all_gather", UPDATED)], ("zero1",)),
+        ([("all_reduce", BACKWARD), ("all_gather", UPDATED)], ("zero1",)),  # DeepSpeed on Gloo
         ([("reduce", BACKWARD), ("broadcast", BACKWARD)], ()),  # of gradients, by way of one rank
         ([("all_reduce", UPDATED)], ("local_sgd",)),
         ([("all_reduce", BACKWARD), ("all_reduce", UPDATED)], ("manual_dp",)),
@@ -112,6 +113,29 @@ def test_a_gradient_that_is_accumulated_next_is_that_of_a_gathered_parameter(tmp
         trace.nccl("reduce_scatter", at + 530, 20, launched_at=at + 520, elements=MIB)
         trace.backward("torch::autograd::AccumulateGrad", at + 585, 5, thread=trace.main)
     assert summary_of(trace, tmp_path).strategies == ("manual_fsdp",)
+
+
+BMM, SOFTMAX, MM, ADDMM = "aten::bmm", "aten::_softmax", "aten::mm", "aten::addmm"
+
+
+@pytest.mark.parametrize(
+    ("exchange", "then", "strategies"),
+    [
+        ("all_gather", (BMM, SOFTMAX, BMM, MM), ("cp",)),  # keys of a sequence
+        ("all_to_all", (BMM, SOFTMAX, BMM, MM), ("cp",)),
+        ("all_gather", (ADDMM, BMM, SOFTMAX, BMM), ()),  # parameters, or a sequence before a layer
+        ("all_to_all", (BMM, BMM, MM, SOFTMAX), ()),  # tokens of experts whose weights are one batch
+    ],
+)
+def test_what_attention_multiplies_next_is_of_a_sequence(
+    tmp_path: Path, exchange: str, then: tuple[str, ...], strategies: tuple[str, ...]
+) -> None:
+    trace = a_rank(())
+    for at in (0, 1000):
+        trace.nccl(exchange, at + 60, 20, launched_at=at + 50, elements=MIB)
+        for index, name in enumerate(then):
+            trace.op(name, at + 100 + 20 * index, 15)
+    assert summary_of(trace, tmp_path).strategies == strategies
 
 
 @pytest.mark.parametrize(("kernels", "strategies"), [(("dispatch", "combine"), ("ep",)), (("dispatch",), ())])
