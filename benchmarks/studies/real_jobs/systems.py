@@ -217,8 +217,9 @@ def examine(system: System, folder: Path) -> Found:
 
 
 def healthy_table(systems: Sequence[System], folder: Path, runs: int) -> list[Row]:
-    """Return how often a rank is named in so many runs of each system without a delay."""
-    alarms = {system.pair.kind: [_alarm(system, folder, run) for run in range(runs)] for system in systems}
+    """Return how often a rank is named in so many runs without a delay, of each system that has runs of its own."""
+    unlike = {(s.pair.probe, s.pair.ranks, s.pair.options, s.pair.removed): s for s in reversed(systems)}.values()
+    alarms = {system.pair.kind: [_alarm(system, folder, run) for run in range(runs)] for system in reversed(unlike)}
     rows = [(name, str(len(each)), *_counts(each)) for name, each in alarms.items()]
     together = [alarm for each in alarms.values() for alarm in each]
     named = rate([alarm is not None for alarm in together])
