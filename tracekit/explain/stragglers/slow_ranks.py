@@ -120,14 +120,14 @@ class WorkTimes:
         return additional, max(usual, 1.0)
 
     def may_be_more_work(self, rank_indexes: Sequence[int], first: int) -> bool:
-        """Return whether slow ranks compute longer for their additional operations, if they have any.
+        """Return whether slow ranks compute longer for their additional operations. They may, where none are counted.
 
         One more operation that takes very long, such as one that sleeps, is no more work. Many more may take long.
         """
         more_ns, usual_ns = self._longer(self.mask(rank_indexes), self.compute_ns, first)
         additional, usual = self._additional_operations(rank_indexes, first)
         explains = additional / usual >= _EXPLAINED * more_ns / max(usual_ns, 1.0)
-        return additional <= 0 or additional >= _MANY_OPERATIONS or explains
+        return usual <= 1 or additional >= _MANY_OPERATIONS or explains
 
     def _longer(self, slow: Bool, values: Int64, first: int) -> tuple[float, float]:
         """Return by how much larger values, int64 [s, k], of slow ranks are than those of their peers, and these."""

@@ -53,6 +53,19 @@ def test_a_few_more_operations_that_take_very_long_are_no_more_work(operations: 
     assert (verdict.rank, verdict.cause) == (5, cause)
 
 
+def test_a_rank_with_no_more_operations_in_its_step_has_no_more_work() -> None:
+    """GIVEN a rank that begins more operations before one collective, and fewer in the whole step."""
+    cluster = Cluster(2)
+    for _ in cluster.steps(STEPS):
+        for operations in ((20, 30), (40, 10)):
+            for rank in range(2):
+                is_slow = rank == 1
+                cluster.work(rank, compute=1000 + 10 * is_slow * operations[1], operations=operations[is_slow])
+            cluster.collective(range(2), transfer=50)
+    verdict = stragglers(cluster.run()).verdict
+    assert (verdict.rank, verdict.cause) == (1, "compute")
+
+
 def test_some_ranks_of_a_machine_are_named_without_it() -> None:
     verdict = stragglers(job((1, 2), compute=300, operations=0)).verdict
     assert (verdict.rank, verdict.ranks, verdict.host) == (None, (1, 2), None)
