@@ -181,6 +181,7 @@ _ALL = (
         "server by messages, slow worker",
         "server_by_messages",
         planted=f"--slow-worker 1 --delay-ms {_DELAY_MS}",
+        causes="slow_compute",
         ranks=3,
     ),
     _slow(
