@@ -69,6 +69,14 @@ _MEDIA_TYPES = {
 }
 
 
+def browse(url: str) -> bool:
+    """Open an address in a browser with a window, and return whether there is one: another could not show the page."""
+    import webbrowser
+
+    has_window = sys.platform != "linux" or any(map(os.environ.get, ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")))
+    return has_window and webbrowser.open_new_tab(url)
+
+
 class TraceServer(socketserver.ThreadingTCPServer):
     """Serves one trace. It listens from its construction until it is closed.
 

@@ -10,7 +10,7 @@ import click
 
 from tracekit.cli.inputs.echo import echo, echo_drawn
 from tracekit.cli.inputs.merged_run import perfetto_trace
-from tracekit.cli.inputs.options import output_options, text_format
+from tracekit.cli.inputs.options import Command, output_options, text_format
 from tracekit.cli.inputs.run_choice import RunChoice, refuse_suffixes, run_options, write_result
 
 
@@ -23,7 +23,7 @@ def _print_views(ctx: click.Context, param: click.Parameter, value: bool) -> Non
     ctx.exit()
 
 
-class _TwoArguments(click.Command):
+class _TwoArguments(Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """click fills the last argument first, and would miss RUN where SQL was forgotten."""
         typed = [*args]  # click empties the list

@@ -36,7 +36,7 @@ _MOST_LINES = {"text": 2, "action": 2, "note": 2, "attempts": 2}
 def answer(report: Report, width: int) -> list[Text]:
     """Return the lines, none of them longer than `width` but for the command, which a shell takes in one piece."""
     run = report.run
-    command = next_command("open", run, *open_options(report))
+    command = next_command("report", run)
     head = list(headline(run, width).split())
     for line in head:
         line.truncate(width, overflow="ellipsis")
