@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     help="The tables of this section only, such as breakdown; may be given again, or as a list with commas.",
 )
 @work_options()
+@click.option("--brief", is_flag=True, help="Print the findings and what to type next as JSON of 3 kB, for agents.")
 @click.option("--actions", is_flag=True, help="Add every pipeline action to the JSON.")
 @output_options("(.html, .json, .txt, .md or .xlsx, or a folder of tables named .csv or .parquet)")
 @click.option("--strict", is_flag=True, help="Exit with 3 when anything is missing or was repaired.")
@@ -40,6 +41,7 @@ def analyze(
     full: bool,
     sections: tuple[tuple[str, ...], ...],
     work: KnownWork,
+    brief: bool,
     actions: bool,
     as_json: bool,
     output: Path | None,
@@ -54,6 +56,7 @@ def analyze(
     from tracekit.errors import InputError, UsageError
     from tracekit.loading.options import StepSelection, SummaryOptions
     from tracekit.render.files.formats import OutputRequest, format_of, json_text, plain_text
+    from tracekit.render.json_result import brief_json
     from tracekit.report.report import analyze as analyze_run
     from tracekit.report.report import wanted_sections
 
@@ -62,6 +65,8 @@ def analyze(
         raise UsageError(f"-o {output}: the name does not end in .json", hint="it says the format")
     if actions and suffix != ".json":
         raise UsageError("--actions: only JSON has every action", hint="add --json")
+    if brief and (full or sections or actions or as_json or output is not None):
+        raise UsageError("--brief prints its own JSON", hint="leave out the other options of the output")
     only = tuple(name for names in sections for name in names) or None
     wanted = wanted_sections(only)
     if output is not None:
@@ -79,7 +84,9 @@ def analyze(
         read_lanes=choice.lane_reader(options),
     )
     if output is None:
-        if as_json:
+        if brief:
+            echo_json(brief_json(report))
+        elif as_json:
             echo_json(json_text(report, request))
         else:
             echo_drawn(plain_text(report, request))

@@ -46,7 +46,7 @@ def open(choice: RunChoice, steps: StepSelection | None, offline: bool, print_ur
         ExitStack() as at_end,
     ):
         echo(f"{trace.name}, {file_size(server.trace_size_bytes)}, waits at")
-        echo(server.url)
+        echo(server.short_url)
         is_opened = not print_url and browse(at_end.enter_context(_page_to(server.url)))
         if not is_opened:
             echo("If the browser is on another machine, type there first:")

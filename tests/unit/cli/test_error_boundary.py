@@ -137,6 +137,9 @@ def test_the_exit_code_of_a_command_is_kept(run_body: Callable[[Callable[[], Non
     ("arguments", "line"),
     [
         (["--verison"], "Error: No such option '--verison'. Did you mean '--version'?"),
+        (["diff"], "Error: No such command 'diff'. Did you mean 'compare'?"),
+        (["view"], "Error: No such command 'view'. Did you mean 'open'?"),
+        ([str(DATA)], f"Error: No such command '{DATA}'. Did you mean 'tracekit analyze {DATA}'?"),
         (["analyse"], "Error: No such command 'analyse'. Did you mean 'analyze'?"),
         (["frobnicate"], "Error: No such command 'frobnicate'."),
         (["demo", "--jobs"], "Error: No such option '--jobs'."),
@@ -158,8 +161,9 @@ def test_no_command_shows_the_help_as_a_usage_error() -> None:
     assert "Usage: tracekit" in result.stderr
 
 
-def test_version() -> None:
-    result = CliRunner().invoke(cli.cli, ["--version"], prog_name="tracekit")
+@pytest.mark.parametrize("option", ["-V", "--version"])
+def test_version(option: str) -> None:
+    result = CliRunner().invoke(cli.cli, [option], prog_name="tracekit")
     assert (result.exit_code, result.stdout) == (0, f"tracekit {__version__}\n")
 
 
