@@ -15,7 +15,9 @@ from tracekit.explain.sections import SECTIONS
 from tracekit.explain.step_time.breakdown import overhead_findings
 from tracekit.explain.step_time.idle import idle_findings
 from tracekit.explain.step_time.step_lengths import mean_step_ns, noisy_steps, step_lengths
+from tracekit.explain.stragglers.arrivals import Arrivals
 from tracekit.explain.stragglers.host_causes import paused_by_step_ns
+from tracekit.explain.stragglers.stragglers import arrivals
 from tracekit.explain.whatif.whatif import state_saving, with_fields, with_next_limit, with_stated_savings
 from tracekit.findings.finding import Finding, held
 from tracekit.findings.hosts import IDLE_ENTRIES, idle_unexplained
@@ -55,12 +57,14 @@ class Report:
             errors; then whoever the others wait for though no replay tells why; then by saving; then by the time that
             they are about.
         close: what was close to being a finding, the closest first; `Finding.conditions` says what it lacks.
+        arrivals: who came last to each collective and message; None unless the section "stragglers" was asked for.
     """
 
     run: Run
     results: Mapping[str, Any]
     findings: tuple[Finding, ...]
     close: tuple[Finding, ...] = ()
+    arrivals: Arrivals | None = None
 
     @cached_property
     def filled_tables(self) -> dict[str, FilledTable]:
@@ -154,7 +158,8 @@ def analyze(
     close = sorted((each for each in (*candidates, *noise) if not each.holds), key=lambda each: -each.closeness)
     if guard.notes:
         run = replace(run, notes=(*run.notes, *guard.notes))
-    return Report(run=run, results=results, findings=tuple(findings), close=tuple(close))
+    arrived = guard.run("arrivals", None, analysis_input.once, arrivals) if "stragglers" in requested else None
+    return Report(run=run, results=results, findings=tuple(findings), close=tuple(close), arrivals=arrived)
 
 
 def _candidates(results: Mapping[str, Result | Unavailable]) -> list[Finding]:

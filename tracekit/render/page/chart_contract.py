@@ -184,7 +184,7 @@ class LaneRank(TypedDict):
     """
 
     rank: int
-    reason: Literal["blamed", "critical", "median", "lowest"]
+    reason: Literal["blamed", "waits", "critical", "median", "lowest"]
     start_ns: int
     end_ns: int
     covered: list[list[int]]

@@ -14,10 +14,10 @@ from tracekit.model.texts import duration, milliseconds, safe_text
 from tracekit.render.answer import finding_text, saving_share_text
 from tracekit.render.console import headline
 from tracekit.render.page.contract import Bar, FindingView, Header, StepCause, StepView, WaterfallRow
-from tracekit.render.rank_bars import SHOWN_RANKS, ranks_to_show
 from tracekit.render.sections.lines import overhead_text
 from tracekit.render.sections.text import where_text
 from tracekit.report.report import Report
+from tracekit.report.shown_ranks import SHOWN_RANKS, ranks_to_show
 
 _WIDTH = 200  # of the headline, in characters
 _PART: dict[str, Literal["compute", "communication", "bubble", "other"]] = {
