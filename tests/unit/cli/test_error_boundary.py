@@ -13,6 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.places import DATA
 from tracekit import __version__, cli
 from tracekit.errors import InputError, NotATraceError, OutputError, TracekitError, UsageError
 

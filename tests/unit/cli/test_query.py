@@ -15,8 +15,8 @@ from tests.places import DATA
 from tracekit.cli import cli
 from tracekit.read.files import storage
 from tracekit.trace_processor import Answer, TraceProcessor, views_sql
-from tracekit.trace_processor.views import parse_views
 from tracekit.trace_processor.processor import sql_error
+from tracekit.trace_processor.views import parse_views
 
 DDP = DATA / "ddp_slow_rank"
 
