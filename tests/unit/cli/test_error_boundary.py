@@ -298,4 +298,4 @@ def test_closed_streams_change_no_exit_code(closed: str) -> None:
 def test_a_coding_without_our_characters_shows_marks() -> None:
     ended = in_shell(f"analyze {DDP}", PYTHONIOENCODING="latin-1")
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert "? compute  ? exposed communication" in ended.stdout
+    assert "? compute" in ended.stdout
