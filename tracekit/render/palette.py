@@ -18,20 +18,22 @@ class Look:
         colour: as #rrggbb.
         mark: one character, where a step is drawn in text.
         name_on_cpu: where it differs, as there is no device that idles.
+        is_hollow: drawn as an outline: nothing is done then.
     """
 
     name: str
     colour: str
     mark: str
     name_on_cpu: str | None = None
+    is_hollow: bool = False
 
 
 LOOKS = {
     "compute": Look("compute", "#2173b5", "█"),
     "transfer": Look("transfer", "#c56a00", "▒"),
     "communication": Look("communication, with waiting", "#c56a00", "▒"),
-    "waiting": Look("waits for a rank", "#d1495b", "~"),
-    "bubble": Look("bubble", "#d1495b", "~"),
+    "waiting": Look("waits for a rank", "#d1495b", "~", is_hollow=True),
+    "bubble": Look("bubble", "#d1495b", "~", is_hollow=True),
     "copy": Look("copies", "#2a8a8a", "▓"),
     "host_late": Look("GPU idle: host late", "#9467bd", "·"),
     "synchronisation": Look("GPU idle: host synchronises", "#b8529e", "'"),

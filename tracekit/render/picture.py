@@ -27,7 +27,7 @@ def draw_picture(picture: StepPicture, ranks: int, width: int) -> list[Text]:
     """
     from rich.text import Text
 
-    labels = [_label(row) for row in picture.rows]
+    labels = [row_label(row) for row in picture.rows]
     notes = [_note(row, picture) for row in picture.rows]
     shares = [_shares(row) for row in picture.rows]
     label_width, note_width = max(map(len, labels)), max(map(len, notes))
@@ -49,7 +49,8 @@ def _style(part: str) -> str:
     return LOOKS[part].colour
 
 
-def _label(row: PictureRow) -> str:
+def row_label(row: PictureRow) -> str:
+    """Return the name of a row: its rank, and how many others look the same."""
     return f"rank {row.rank}" + (f" (+{row.alike} alike)" if row.alike else "")
 
 
@@ -118,7 +119,7 @@ def _below(picture: StepPicture, left: int, room: int, width: int, ranks: int) -
 
     lines, arrow = [], picture.arrow
     if arrow is not None:
-        said = _comes(arrow)
+        said = arrival_text(arrow)
         column = left + min(int(arrow.end_ns / picture.length_ns * room), room - 1)
         fits = column + 2 + len(said) <= width
         lines.append(Text(f"{' ' * column}↑ {said}" if fits else f"{said} ↑".rjust(column + 1)))
@@ -132,6 +133,7 @@ def _below(picture: StepPicture, left: int, room: int, width: int, ranks: int) -
     return lines
 
 
-def _comes(arrow: Arrow) -> str:
+def arrival_text(arrow: Arrow) -> str:
+    """Return whose arrival ends the wait of the arrow."""
     what = "its message comes" if arrow.kind == "message" else f"it comes to the {arrow.kind}"
     return f"rank {arrow.late_rank}: {what}"
