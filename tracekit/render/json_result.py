@@ -92,36 +92,29 @@ def brief_json(report: Report) -> str:
 
     It has less than 3,000 bytes, for which the last findings are left out, unless the path of the run is very long.
     """
-    run, lengths = report.run, step_lengths(report.run)
-    step_ns = max(mean_step_ns(run), 1)
+    run, step_ns = report.run, max(mean_step_ns(report.run), 1)
     findings = [
         {name: row[name] for name in _BRIEF if name in row}
         | {"ranks": format_ranges(finding.concerned) if finding.concerned else None}
         | {"saving_share": None if finding.saving_ns is None else round(finding.saving_ns / step_ns, 3)}
         for row, finding in zip(finding_table(report.findings).rows, report.findings, strict=True)
     ]
-    grave = [note.text for note in run.notes if note.severity != "info"]
+    names = ("path", "run_id", "attempt", "world_size", "device", "strategies")
+    missing = format_ranges(run.missing_ranks) if run.missing_ranks else None
+    first = [finding.id for finding in report.findings[:1]]
     content: dict[str, Any] = {
-        "run": {name: getattr(run, name) for name in ("path", "run_id", "attempt", "device", "strategies")},
-        "ranks": {
-            "recorded": len(run.ranks),
-            "world_size": run.world_size,
-            "missing": format_ranges(run.missing_ranks) if run.missing_ranks else None,
-        },
-        "step_ns": lengths and {name: getattr(lengths, f"{name}_ns") for name in ("median", "min", "max")},
-        "steps": 0 if lengths is None else lengths.count,
-        "notes": {"count": len(grave), "first": grave[0] if grave else None},
+        "run": {name: getattr(run, name) for name in names} | {"ranks": len(run.ranks), "missing_ranks": missing},
+        "step_ns": _step_ns(run),
+        "notes": [note.text for note in run.notes if note.is_defect][:1],
         "next": [
-            shlex.join(["tracekit", *command, *run.arguments])
-            for command in (["report"], ["explain", *[each.id for each in report.findings[:1]]], ["whatif"], ["open"])
+            shlex.join(["tracekit", *each, *run.arguments]) for each in (["report"], ["explain", *first], ["open"])
         ],
+        **JSON_HEAD,
     }
     text = ""
     for count in range(len(findings), min(len(findings), 1) - 1, -1):
         some = {"findings": findings[:count], "more_findings": len(findings) - count}
-        text = (
-            unicode_text(json.dumps(some | content | JSON_HEAD, ensure_ascii=False, allow_nan=False, indent=1)) + "\n"
-        )
+        text = unicode_text(json.dumps(some | content, ensure_ascii=False, allow_nan=False, indent=1)) + "\n"
         if len(text.encode()) < _BRIEF_BYTES:
             break
     return text

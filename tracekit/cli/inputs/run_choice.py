@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
 
 from tracekit.cli.inputs.echo import echo_drawn, echo_json, echo_written, write_with
 from tracekit.cli.inputs.options import AMOUNT, RANKS, ReadingOption, RunOption, apply_decorators, progress_on_stderr
@@ -227,13 +226,8 @@ def run_options(metavar: str = "RUN...", *, required: bool = True, several: bool
 
     several: each path is a run of its own, see `of_path`.
     """
-    argument = click.argument(
-        "paths",
-        nargs=-1,
-        required=required,
-        metavar=metavar,
-        shell_complete=lambda context, parameter, begun: [CompletionItem(begun, type="file")],
-    )
+    path = click.Path(readable=False)  # for the shell, which completes it; reading says what is wrong with one
+    argument = click.argument("paths", nargs=-1, required=required, metavar=metavar, type=path)
     options = _READING_OPTIONS if several else (*_CHOOSING_OPTIONS, *_READING_OPTIONS)
     return lambda command: apply_decorators(_with_choice(command), argument, *options)
 
