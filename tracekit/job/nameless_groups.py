@@ -9,7 +9,7 @@ choice remains, or none, these collectives are matched with none.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -33,7 +33,8 @@ def with_inferred_groups(ranks: Sequence[RankSummary]) -> tuple[tuple[RankSummar
     fits no choice is put into a group of its rank alone.
     """
     nameless = {s.rank: s for s in ranks if s.device == "cpu" and (s.collectives.group == ABSENT).any()}
-    choices = _choices(list(nameless.values()))
+    listed = {group.ranks: group for group in sorted(group for s in nameless.values() for group in s.groups)}
+    choices = _choices(listed)
     if len(choices) < 2:
         return tuple(ranks), []
     columns = {rank: summary.collectives.group.copy() for rank, summary in nameless.items()}
@@ -44,9 +45,9 @@ def with_inferred_groups(ranks: Sequence[RankSummary]) -> tuple[tuple[RankSummar
         collectives = {rank: s.collectives.rows(rows.get(rank, no_rows)) for rank, s in nameless.items()}
         choice = _choice_of(choices, collectives, kind)
         for rank, of_rank in rows.items():
-            members = next((members for members in choice or () if rank in members), ())
-            key = GroupKey(description="", ranks=(), name=f"unknown groups of rank {rank}")
-            key = min((group for group in groups[rank] if members and group.ranks == members), default=key)
+            members = next((members for members in choice if rank in members), ())
+            unknown_key = GroupKey(description="", ranks=(), name=f"unknown groups of rank {rank}")
+            key = listed[members] if members else unknown_key
             if key not in groups[rank]:
                 groups[rank].append(key)
             columns[rank][of_rank] = groups[rank].index(key)
@@ -58,15 +59,14 @@ def with_inferred_groups(ranks: Sequence[RankSummary]) -> tuple[tuple[RankSummar
         for s in ranks
     )
     what = f"{count_text(unknown, 'collective')} {'does' if unknown == 1 else 'do'}"
-    text = f"{what} not name the group, and their ends fit no group alone; they are matched with none"
+    text = f"{what} not name the group, and it cannot be told by who leaves together; they are matched with none"
     return result, [Note(id="unlinked", severity="warning", text=text)] if unknown else []
 
 
-def _choices(ranks: Sequence[RankSummary]) -> list[_Choice]:
+def _choices(listed: Iterable[tuple[int, ...]]) -> list[_Choice]:
     """Return the groups that the traces list, as choices of groups of one size that share no rank, largest first."""
-    listed = {group.ranks for summary in ranks for group in summary.groups if len(group.ranks) > 1}
     choices: list[list[tuple[int, ...]]] = []
-    for members in sorted(listed, key=lambda members: (-len(members), members)):
+    for members in sorted((each for each in listed if len(each) > 1), key=lambda each: (-len(each), each)):
         for choice in choices:
             if len(choice[0]) == len(members) and not any(set(members) & set(other) for other in choice):
                 choice.append(members)
@@ -87,15 +87,15 @@ def _rows_by_kind_and_size(ranks: Mapping[int, RankSummary]) -> dict[tuple[int, 
     return result
 
 
-def _choice_of(choices: Sequence[_Choice], collectives: Mapping[int, Collectives], kind: int) -> _Choice | None:
+def _choice_of(choices: Sequence[_Choice], collectives: Mapping[int, Collectives], kind: int) -> _Choice:
     """Return the choice whose members leave together; of choices that are as good the one whose groups contain those of
-    the others. None without one.
+    the others. Empty without one.
     """
     apart_ns = {choice: _apart_ns(choice, collectives, kind) for choice in choices}
     best_ns = min((ns for ns in apart_ns.values() if not math.isnan(ns)), default=0.0)
-    good = [choice for choice, ns in apart_ns.items() if ns <= _AS_CLOSE * best_ns + _TOGETHER_NS]
+    good = [choice for choice in choices if apart_ns[choice] <= _AS_CLOSE * best_ns + _TOGETHER_NS]
     is_whole = all(any(set(few) <= set(many) for many in good[0]) for choice in good[1:] for few in choice)
-    return good[0] if good and is_whole else None
+    return good[0] if good and is_whole else ()
 
 
 def _apart_ns(choice: _Choice, collectives: Mapping[int, Collectives], kind: int) -> float:
@@ -109,7 +109,7 @@ def _apart_ns(choice: _Choice, collectives: Mapping[int, Collectives], kind: int
         present = [collectives[rank] for rank in members if rank in collectives]
         if any(not np.array_equal(of_rank.step, present[0].step) for of_rank in present):
             return math.nan
-        if len(present) > 1:
+        if len(present) > 1 and len(present[0]):
             ends_ns = np.stack([of_rank.end_ns for of_rank in present])
             entered_ns = np.stack([of_rank.start_ns for of_rank in present]).max(axis=0)
             if SYNCHRONISING[kind] and (entered_ns > ends_ns.min(axis=0)).any():
