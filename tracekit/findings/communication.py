@@ -60,16 +60,20 @@ def exposed_transfers(
     "Exposed communication",
     "diagnosis",
     NOTABLE_SHARE,
-    example={"exposed_share": 0.42, "kind": "all_to_all", "phase": "forward"},
+    example={"exposed_share": 0.42, "kind": "all_to_all", "phase": "forward", "all_ranks": False},
 )
 def exposed_communication(
-    exposed_share: float, kind: str, phase: str | None, blocking_share: float | None = None
+    exposed_share: float, kind: str, phase: str | None, all_ranks: bool, blocking_share: float | None = None
 ) -> Sentence:
-    """Compute does not hide communication, and it is not known how much of that is waiting for other ranks."""
+    """Compute does not hide communication, and it is not known how much of that is waiting for other ranks.
+
+    all_ranks: whether all ranks of the job are recorded.
+    """
     where = f"{kind}{f' in {phase}' if phase else ''}"
     text = f"communication without compute takes {exposed_share:.0%} of the step, waiting included. Most is {where}"
     text += _blocking_text(blocking_share)
-    return text, "record all ranks, with clocks that can be compared, to tell waiting from transfer"
+    how = "the same steps with tracekit.probe, which measures clocks" if all_ranks else "all ranks"
+    return text, f"record {how}, to tell waiting from transfer"
 
 
 def _blocking_text(blocking_share: float | None) -> str:

@@ -24,8 +24,10 @@ from tracekit.model.texts import file_size
 def bucket_size(bucket_cap_mb: float, present_bucket_cap_mb: float, share: float, present_share: float) -> Sentence:
     """Buckets of another size would leave less of the step exposed, by a replay of its backward passes."""
     return (
-        (f"buckets of {present_bucket_cap_mb:g} MB leave {present_share:.0%} of the step exposed. Buckets of "
-        f"{bucket_cap_mb:g} MB would leave {share:.0%}"),
+        (
+            f"buckets of {present_bucket_cap_mb:g} MB leave {present_share:.0%} of the step exposed. Buckets of "
+            f"{bucket_cap_mb:g} MB would leave {share:.0%}"
+        ),
         f"set bucket_cap_mb={bucket_cap_mb:g} in DistributedDataParallel (now {present_bucket_cap_mb:g})",
     )
 
@@ -82,14 +84,21 @@ def one_bucket(module: str, size_mb: float, cap_mb: float | None, share: float) 
     TAIL_SHARE,
     example={"share": 0.08, "index": 3, "size_bytes": 26_214_400, "first_parameter": "embedding.weight"},
 )
-def last_reductions(share: float, index: int, size_bytes: int, first_parameter: str | None) -> Sentence:
-    """What is reduced after the last gradient takes a notable share of the step, on the rank that waits least."""
+def last_reductions(
+    share: float, index: int, size_bytes: int, first_parameter: str | None, smaller_saves_ns: int | None = None
+) -> Sentence:
+    """What is reduced after the last gradient takes a notable share of the step, on the rank that waits least.
+
+    smaller_saves_ns: what smaller buckets save, by a replay; None where that is not known.
+    """
     first = "" if first_parameter is None else f", from {first_parameter} on"
     text = (
         f"reductions after the last gradient take {share:.0%} of the step. "
         f"Most is bucket {index} ({file_size(size_bytes)}{first})"
     )
-    return text, "make the last bucket smaller, or compute less before its gradients"
+    if smaller_saves_ns is not None and smaller_saves_ns <= 0:
+        return text, "send less, or use a faster link: smaller buckets save nothing, by their replay"
+    return text, "make the last bucket smaller: a lower bucket_cap_mb of DistributedDataParallel"
 
 
 @entry(

@@ -13,6 +13,7 @@ from tracekit.model.texts import milliseconds
 
 ESTIMATED = "estimated from how long they compute, not from counts of tokens"
 
+_MOST = 0.5  # of a delay
 _LONGER_WINDOW = 10  # steps, with which a verdict on few steps may become sure
 _RECORD_STACKS = "record again with `@tracekit.probe(stack=True)`: the report then names the line"
 _NEARLY_ALL_TOKENS = 100.0  # times the others' load: their share is no number worth telling
@@ -53,6 +54,7 @@ def straggler(
     expert_load: float | None = None,
     expert_load_estimated: bool = False,
     others_wait_ns: int | None = None,
+    excess_ns: int = 0,
     longest_wait: Mapping[str, Any] | None = None,
     recorded_with: Sequence[str] = (),
     clock: Mapping[str, Any] | None = None,
@@ -66,6 +68,7 @@ def straggler(
 
     share_of_compute: by how much they compute longer than their peers, of how long these do; None if it tells little.
     missing: what the recording lacks to be sure.
+    others_wait_ns: in collectives in which the rank is last, mean of the others. excess_ns: the delay of a step.
     expert_load: of the rank's experts against the mean of the others, if that is why it computes longer.
     recorded_with: options of the profiler with which only these ranks were recorded.
     clock: a counter that shows that the clock of their GPUs is lower, with their rate and that of others.
@@ -91,8 +94,8 @@ def straggler(
         text = f"{who} {longer} than {_peers(ranks, peers)}"
         if late_steps is not None:
             text += f" in {len(late_steps)} of {steps} steps ({format_ranges(late_steps)}). No other rank is late"
-        elif others_wait_ns:
-            text += f". The other{'s wait' if peers > 1 else ' waits'} {milliseconds(others_wait_ns, 1)} ms a step"
+        elif others_wait_ns or excess_ns:
+            text += f". {_waiting(ranks, peers, others_wait_ns, excess_ns)}"
     action = _action(ranks, host, cause, device, host_in)
     if waits_for_device is not None:
         action = f"on {who}: {DO_NOT_WAIT}"
@@ -159,7 +162,7 @@ def _longer(
 def _where(host_in: Mapping[str, Any] | None) -> str:
     """Return `in Python`, or in what the host is."""
     if host_in is None:
-        return "in Python, outside of operators"
+        return "in Python"
     source, before = host_in["source"], host_in["annotation"] == BEFORE_OPERATORS
     if source is not None:
         path, _, function = source.rpartition("): ")
@@ -177,8 +180,9 @@ def _action(
     if cause == "host":
         known = host_in is not None and (host_in["source"] or host_in["operator"])
         if host_in is not None and host_in["annotation"] == BEFORE_OPERATORS:
-            action = "move what Python does there out of the step. If it gets the batch, load ahead in workers"
-            return action if known else f"{action}. {_RECORD_STACKS}"
+            if not known:
+                return f"load the batch ahead in workers, if that is it. R{_RECORD_STACKS[1:]}"
+            return "move what Python does there out of the step. If it gets the batch, load ahead in workers"
         if host_in is not None and host_in["operator"]:
             return f"compare what {who} run{'s' * (len(ranks) == 1)} there with what the others do"
         return "move what Python does there out of the step" if known else _RECORD_STACKS
@@ -190,6 +194,14 @@ def _action(
         return f"give {who} as much work as others"
     processor = ("GPU" if device == "gpu" else "processor") + "s" * (len(ranks) != 1)
     return f"look at the {processor} of {who}: clock rate, heat, other processes"
+
+
+def _waiting(ranks: Sequence[int], peers: int, others_wait_ns: int | None, excess_ns: int) -> str:
+    """Return how long the others wait, or by how much they are late if most wait for those that wait."""
+    if others_wait_ns is None or others_wait_ns < _MOST * excess_ns:
+        return f"That delays a step by {milliseconds(excess_ns, 1)} ms"
+    who = f"{_their(ranks).capitalize()} peer waits" if peers == 1 else "The others wait"
+    return f"{who} {milliseconds(others_wait_ns, 1)} ms a step"
 
 
 def _it(ranks: Sequence[int]) -> str:

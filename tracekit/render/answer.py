@@ -31,7 +31,7 @@ _LEAST_BARS = 3
 _INDENT = 3
 _CLEARLY_MORE = 1.1
 _ENOUGH_STEPS = 10  # for a verdict
-_MOST_LINES = {"text": 2, "action": 2, "note": 2, "attempts": 2}
+_MOST_LINES = {"text": 3, "action": 3, "note": 2, "attempts": 2}
 
 
 def answer(report: Report, width: int) -> list[Text]:
@@ -103,6 +103,9 @@ def _doubt(finding: Finding) -> str | None:
     """Return that a finding is not sure, and why, if that is known in few words."""
     if finding.certainty == "sure":
         return None
+    error = finding.evidence.get("replay_error")
+    if isinstance(error, float):
+        return f"likely (the replay is {abs(error):.0%} off the measured step)"
     steps = finding.evidence.get("steps")
     few = isinstance(steps, int) and steps < _ENOUGH_STEPS and not finding.evidence.get("missing")
     return f"likely (only {count_text(steps, 'step')} recorded)" if few else "likely, not sure"

@@ -16,7 +16,13 @@ from tracekit.explain.step_time.breakdown import overhead_findings
 from tracekit.explain.step_time.idle import idle_findings
 from tracekit.explain.step_time.step_lengths import mean_step_ns, noisy_steps, step_lengths
 from tracekit.explain.stragglers.host_causes import paused_by_step_ns
-from tracekit.explain.whatif.whatif import state_saving, with_fields, with_next_limit, with_stated_savings
+from tracekit.explain.whatif.whatif import (
+    state_saving,
+    with_fields,
+    with_next_limit,
+    with_replay_error,
+    with_stated_savings,
+)
 from tracekit.findings.finding import Finding, held
 from tracekit.findings.hosts import IDLE_ENTRIES, idle_unexplained
 from tracekit.findings.ranking import rank_findings, with_noise
@@ -192,4 +198,4 @@ def _ranked(run: Run, results: Mapping[str, Any], findings: list[Finding], noise
     step_ns = diagnosis.step_ns if causes and isinstance(diagnosis, Diagnosis) else mean_step_ns(run)
     ranked = rank_findings(findings, step_ns, causes, lambda finding, made: state_saving(finding, whatif, made))
     ranked = [with_next_limit(finding, whatif, ranked[:index]) for index, finding in enumerate(ranked)]
-    return with_noise(held(noise), ranked)
+    return with_noise(held(noise), [with_replay_error(finding, whatif) for finding in ranked])
