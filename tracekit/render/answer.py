@@ -1,6 +1,6 @@
 """The answer in one screen: what ran, what slows it, what to do, and what to type next.
 
-It has at most 24 lines at 80 columns, for any number of ranks. `tracekit analyze --full` prints every table below it.
+It has at most 30 lines at 80 columns, for any number of ranks. `tracekit analyze --full` prints every table below it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,20 @@ from tracekit.model.notes import Note
 from tracekit.model.run import Run, format_ranges, ranks_text
 from tracekit.model.texts import count_text, safe_text
 from tracekit.render.console import headline, next_command, text_line
-from tracekit.render.rank_bars import SHOWN_RANKS, bars, draw_bar, legend, ranks_to_show, step_to_show
+from tracekit.render.picture import draw_picture
 from tracekit.render.sections.job import attempts_text
 from tracekit.report.report import Report
+from tracekit.report.shown_ranks import SHOWN_RANKS, ranks_to_show, step_to_show
+from tracekit.report.step_picture import step_picture
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 
-LINES = 24
+LINES = 30
 _SHOWN_FINDINGS = 3
-_LEAST_BARS = 3
+_LEAST_ROWS = 4
+_BESIDE_ROWS = 5  # legend, scale, arrow, how many there are
 _INDENT = 3
 _CLEARLY_MORE = 1.1
 _ENOUGH_STEPS = 10  # for a verdict
@@ -45,12 +48,13 @@ def answer(report: Report, width: int) -> list[Text]:
         head += wrapped_lines(attempts_text(attempts), "", width, _MOST_LINES["attempts"], "")
     tail = [*_notes(run, width), command]
     tail_lines = len(tail) - 1 + -(-len(command) // width)
-    ranks = sum(1 for summary in run.ranks if any(step.complete for step in summary.steps))
-    least_bars = min(ranks, _LEAST_BARS)
-    room = LINES - len(head) - tail_lines - 2 - (least_bars + 1 if ranks else 0) - (1 if ranks else 0)
+    has_steps = any(step.complete for summary in run.ranks for step in summary.steps)
+    least_rows = min(len(run.ranks), _LEAST_ROWS) + _BESIDE_ROWS + 1 if has_steps else 0
+    room = LINES - len(head) - tail_lines - 2 - least_rows
     findings = _findings(report.findings, mean_step_ns(run), width, room)
-    used = len(head) + 1 + len(findings) + 1 + tail_lines + (2 if ranks else 0)
-    drawn = _bars(report, ranks, max(min(SHOWN_RANKS, LINES - used), 0), width)
+    used = len(head) + 1 + len(findings) + 1 + tail_lines + 1
+    picture = step_picture(report, min(SHOWN_RANKS, LINES - used - _BESIDE_ROWS))
+    drawn = [] if picture is None else draw_picture(picture, len(run.ranks), width)
     blank = text_line("")
     return [*head, blank, *findings, *([blank, *drawn] if drawn else []), blank, *tail]
 
@@ -136,14 +140,6 @@ def saving_share_text(finding: Finding, step_ns: float) -> str:
     if "behind_ns" in finding.evidence and finding.time_ns and least_ns > _CLEARLY_MORE * finding.time_ns:
         return f"{share}, with the others' waiting"
     return share
-
-
-def _bars(report: Report, ranks: int, count: int, width: int) -> list[Text]:
-    if not count:
-        return []
-    drawn = bars(report.run, ranks_to_show(report, count))
-    label_width = max((len(f"rank {bar.rank}") for bar in drawn), default=0)
-    return [legend(drawn, ranks, width), *(draw_bar(bar, label_width, width) for bar in drawn)] if drawn else []
 
 
 def _notes(run: Run, width: int) -> list[Text]:

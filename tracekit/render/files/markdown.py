@@ -18,9 +18,9 @@ from tracekit.model.texts import safe_text, shortened
 from tracekit.render.answer import finding_facts, open_options, sentences
 from tracekit.render.console import command_line, headline
 from tracekit.render.grid import Grid, grid_of
-from tracekit.render.rank_bars import ranks_to_show
 from tracekit.render.sections.text import cause_rows, change_rows
 from tracekit.report.report import Report
+from tracekit.report.shown_ranks import ranks_to_show
 
 _SHOWN_FINDINGS = 5
 _SHOWN_RANKS = 16

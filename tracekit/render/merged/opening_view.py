@@ -19,9 +19,9 @@ import numpy as np
 from tracekit.explain.pipeline.tables import ACTIONS
 from tracekit.render.merged.derived_tracks import DERIVED_GROUP, track_name
 from tracekit.render.merged.plan import RankPlan, RunPlan
-from tracekit.render.rank_bars import ranks_to_show, step_to_show
 from tracekit.render.slices import RUN_PAGE
 from tracekit.report.report import Report
+from tracekit.report.shown_ranks import ranks_to_show, step_to_show
 
 _SHOWN_RANKS = 4
 _MOST_ACTION_TRACKS = 16

@@ -15,9 +15,10 @@ from tracekit.model.texts import milliseconds, safe_text, shortened
 from tracekit.render.answer import finding_facts, sentences
 from tracekit.render.console import headline
 from tracekit.render.grid import Grid
-from tracekit.render.rank_bars import SHOWN_RANKS, RankBar, bars, ranks_to_show
+from tracekit.render.rank_bars import RankBar, bars
 from tracekit.render.run_info import ranks_grid
 from tracekit.report.report import Report
+from tracekit.report.shown_ranks import SHOWN_RANKS, ranks_to_show
 
 _SHOWN_FINDINGS = 3
 _LONGEST_TEXT = 300

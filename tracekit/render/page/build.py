@@ -50,9 +50,10 @@ from tracekit.render.page.contract import (
 )
 from tracekit.render.page.first_screen import finding_views, header, open_command, step_view
 from tracekit.render.page.lanes import LaneReader, lane_views, read_again
+from tracekit.render.page.picture import picture_view
 from tracekit.render.page.size import Amounts, amounts_for, cut_tables, inert, rows_cut, script_json
-from tracekit.render.rank_bars import reasons_to_show
 from tracekit.report.report import Report
+from tracekit.report.shown_ranks import reasons_to_show
 
 _MEANS: tuple[tuple[str, Section[Any], str, str], ...] = (
     ("communication", OVERLAP_SECTION, "by_kind", "communication_by_kind"),
@@ -160,6 +161,7 @@ def page_data(report: Report, read_lanes: LaneReader | None, amounts: Amounts) -
         header=header(report, result),
         open_command=open_command(report),
         findings=finding_views(report),
+        picture=picture_view(report),
         step=step_view(report, result),
         rank_map=ranks,
         rank_steps=steps,

@@ -134,24 +134,6 @@ def test_markdown_shows_names_as_they_are(report: Report) -> None:
     assert rest == ["```sh", view["open_command"], "```"]
 
 
-def test_bars_are_of_the_slowest_the_median_and_the_fastest_rank_by_their_own_time(report: Report) -> None:
-    bars = step_of(report)["bars"]
-    rows = {row["rank"]: row for row in result_dict(report)["ranks"]}
-
-    assert [(bar["role"], bar["rank"]) for bar in bars] == [("slowest", SLOW_RANK), ("median", 4), ("fastest", 0)]
-    for bar in bars:
-        row = rows[bar["rank"]]
-        assert bar["step_ns"] == row["step_ns"] / row["steps"]
-        parts = bar["compute_ns"] + bar["exposed_comm_ns"] + bar["exposed_copy_ns"] + bar["idle_ns"]
-        assert parts == pytest.approx(bar["step_ns"])
-
-
-def test_of_two_ranks_there_are_two_bars() -> None:
-    bars = step_of(report_of(job(2)))["bars"]
-
-    assert [(bar["role"], bar["rank"]) for bar in bars] == [("slowest", 1), ("fastest", 0)]
-
-
 def test_each_change_of_the_waterfall_stands_alone(recorded: Report) -> None:
     whatif = result_dict(recorded)["whatif"]
     measured, replayed, *changes, ideal = step_of(recorded)["waterfall"]
