@@ -148,7 +148,7 @@ def test_a_pipeline_of_parameters_with_send_and_recv(
     assert bubble_ratio * (1 - of_machine) == pytest.approx(theory, abs=0.03)
     assert bubble_ratio > theory - 0.01
     (finding,) = [finding for finding in result["findings"] if finding["cause"] == "bubble"]
-    assert f"bubbles take {bubble_ratio:.0%} of the pipeline's time" in finding["text"]
+    assert f" {bubble_ratio:.0%} " in finding["text"]
 
 
 def test_bubbles_of_forwards_without_a_barrier_are_what_actions_leave_of_the_steps(

@@ -21,7 +21,7 @@ from tracekit.model.texts import milliseconds, shortened
 
 RULE_OPTION = "--communication-rule"
 _LONGEST_NAME = 36
-_LONGEST_TEXT = 142
+_LONGEST_TEXT = 140
 
 
 class _IdleCause(NamedTuple):

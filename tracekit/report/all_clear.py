@@ -14,6 +14,7 @@ from tracekit.explain.diagnosis.diagnosis import Diagnosis
 from tracekit.explain.stragglers.stragglers import Stragglers
 from tracekit.findings.claims import coverage
 from tracekit.findings.finding import Finding
+from tracekit.findings.hosts import idle_unexplained
 from tracekit.findings.steps import no_complete_step, nothing_notable, ranks_without_times, unexplained_part
 from tracekit.findings.thresholds import MOSTLY_COMPUTE, NOTABLE_SHARE
 from tracekit.model.run import Run
@@ -52,7 +53,7 @@ def without_findings(run: Run, results: Mapping[str, Any]) -> Finding:
 def unsaid_cause(results: Mapping[str, Any], findings: Sequence[Finding]) -> list[Finding]:
     """Return a finding on the largest cause of the step beside work, if it is notable and no finding is about it."""
     largest = max(_causes(results), default=None, key=lambda part: part[0])
-    if largest is None or not findings:
+    if largest is None or not findings or any(finding.id == idle_unexplained.id for finding in findings):
         return []
     diagnosis = results["diagnosis"]
     unexplained_ns = coverage(diagnosis.step_ns, rows_of(diagnosis, "causes"), findings).unexplained_ns

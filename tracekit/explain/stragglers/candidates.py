@@ -20,6 +20,7 @@ from tracekit.explain.stragglers.slow_transfers import SlowNetworkLink
 from tracekit.findings.finding import Certainty
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Int64
+from tracekit.model.intervals import Intervals
 from tracekit.model.run import Run
 from tracekit.stats.uncertainty import leave_one_out_medians
 
@@ -214,7 +215,8 @@ def waits_for(run: Run, arrivals: Arrivals, rank_index: int, steps: Sequence[int
             collectives = summary.collectives
             kind, step = KINDS[collectives.kind[row]], int(collectives.step[row])
             waits.append(LongestWait(summary.rank, kind, step, int(waited_ns[row])))
-            total_ns += int(waited_ns[rows].sum())
+            start_ns = collectives.start_ns[rows]  # of several at a time each instant is waited once
+            total_ns += Intervals.union_of(start_ns, start_ns + waited_ns[rows]).len_ns
     longest = max(waits, key=lambda wait: wait.wait_ns, default=None)
     if longest is None or longest.wait_ns <= 0:
         return None
