@@ -80,9 +80,9 @@ def test_a_large_cause_is_told_beside_a_finding_that_does_not_explain_it(tmp_pat
     report = analyze(write_run(tmp_path, [cpu_rank(0, [41] * 3, [50] * 3, 1)]))
     other = Finding(id="float32-products", severity="info", text="smaller", time_ns=3_000_000)
 
-    (told,) = unsaid_cause(report.results, [other])
+    (told,) = unsaid_cause(report.run, report.results, [other])
     assert (told.id, told.evidence["part"], told.time_ns) == ("unexplained-part", "host_bound", 9_000_000)
-    assert unsaid_cause(report.results, [replace(other, cause="host_bound")]) == []
+    assert unsaid_cause(report.run, report.results, [replace(other, cause="host_bound")]) == []
 
 
 def test_a_notable_cause_is_told_before_the_part_of_the_rank_that_has_it(tmp_path: Path) -> None:
