@@ -122,7 +122,10 @@ def test_tensor_parallelism_across_hosts_is_named(tmp_path: Path) -> None:
     finding = finding_of(mesh_dimensions(train(tmp_path, tp_us=120, tensor=ACROSS_HOSTS, data=WITHIN_HOSTS)))
     assert finding.evidence["hosts"] == 2
     assert "Its groups span hosts, those of dp do not" in finding.text
-    assert (finding.severity, finding.action) == ("warning", "swap the two dimensions, so that tp stays within a host")
+    assert (finding.severity, finding.action) == (
+        "warning",
+        "swap the two dimensions in init_device_mesh, so that tp stays within a host",
+    )
 
 
 def test_waiting_is_unknown_without_a_complete_group(tmp_path: Path) -> None:
