@@ -173,7 +173,7 @@ def waits_for_data(result: Result, out: Path) -> None:
 
 
 def averaged_in_one_buffer(result: Result, out: Path) -> None:
-    (finding,) = [finding for finding in result["findings"] if "averaged by hand" in finding["text"]]
+    (finding,) = [finding for finding in result["findings"] if finding["id"] == "gradients-by-hand"]
     assert "1 all-reduce a step, after the backward pass" in finding["text"]
     evidence = finding["evidence"]
     assert (evidence["all_reduces_per_step"], evidence["in_backward"], evidence["parameters"]) == (1, 0, None)
