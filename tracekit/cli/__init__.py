@@ -24,7 +24,7 @@ import click
 from click.exceptions import Exit
 
 from tracekit.cli.inputs.echo import echo, echo_traceback, remember_arguments
-from tracekit.errors import TracekitError
+from tracekit.errors import TracekitError, missing_package
 from tracekit.version import __version__
 
 __all__ = ["cli", "main"]
@@ -157,6 +157,8 @@ def describe_error(error: BaseException) -> tuple[str, int]:
     match error:
         case TracekitError():
             return _line(error.message, error.hint), error.exit_code
+        case ModuleNotFoundError():
+            return describe_error(missing_package(error))
         case KeyboardInterrupt() | click.Abort():
             return "Interrupted.", _EXIT_INTERRUPTED
         case MemoryError():

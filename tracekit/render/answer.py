@@ -6,7 +6,7 @@ It has at most 30 lines at 80 columns, for any number of ranks. `tracekit analyz
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from tracekit.explain.attempts import ATTEMPTS_SECTION
@@ -15,7 +15,7 @@ from tracekit.findings.catalogue import NEXT_LIMITS
 from tracekit.findings.finding import Finding
 from tracekit.model.notes import Note
 from tracekit.model.run import Run, format_ranges, ranks_text
-from tracekit.model.texts import safe_text
+from tracekit.model.texts import count_text, safe_text
 from tracekit.render.console import headline, next_command, text_line
 from tracekit.render.picture import draw_picture
 from tracekit.render.sections.job import attempts_text
@@ -33,6 +33,7 @@ _LEAST_ROWS = 4
 _BESIDE_ROWS = 5  # legend, scale, arrow, how many there are
 _INDENT = 3
 _CLEARLY_MORE = 1.1
+_ENOUGH_STEPS = 10  # for a verdict
 _MOST_LINES = {"text": None, "action": None, "note": 2, "attempts": 2}  # a claim and its remedy are never cut
 
 
@@ -79,7 +80,7 @@ def finding_lines(number: int, finding: Finding, step_ns: float, width: int) -> 
     """Return what is the case, then what it saves, how sure that is, and what to do."""
     lines = wrapped_lines(finding.text, f"{number}. ", width, _MOST_LINES["text"], "bold" if number == 1 else "")
     return lines + wrapped_lines(
-        "; ".join(finding_facts(finding, step_ns)), " " * _INDENT, width, _MOST_LINES["action"], ""
+        sentences(finding_facts(finding, step_ns)), " " * _INDENT, width, _MOST_LINES["action"], ""
     )
 
 
@@ -88,14 +89,30 @@ def finding_text(finding: Finding, step_ns: float) -> str:
 
     step_ns: the mean step.
     """
-    return "; ".join(part for part in (finding.text, *finding_facts(finding, step_ns)) if part)
+    return sentences([finding.text, *finding_facts(finding, step_ns)])
+
+
+def sentences(parts: Iterable[str]) -> str:
+    """Return parts as sentences, each with a capital letter, without the last full stop."""
+    return ". ".join(part[:1].upper() + part[1:] for part in parts)
 
 
 def finding_facts(finding: Finding, step_ns: float) -> list[str]:
     """Return what a finding saves, how sure that is, and what to do. step_ns: the mean step."""
-    likely = "likely, not sure" if finding.certainty == "likely" else None
-    facts = [_saving(finding, step_ns), likely, finding.action]
+    facts = [_saving(finding, step_ns), _doubt(finding), finding.action]
     return [fact for fact in facts if fact]
+
+
+def _doubt(finding: Finding) -> str | None:
+    """Return that a finding is not sure, and why, if that is known in few words."""
+    if finding.certainty == "sure":
+        return None
+    error = finding.evidence.get("replay_error")
+    if isinstance(error, float):
+        return f"likely (the replay is {abs(error):.0%} off the measured step)"
+    steps = finding.evidence.get("steps")
+    few = isinstance(steps, int) and steps < _ENOUGH_STEPS and not finding.evidence.get("missing")
+    return f"likely (only {count_text(steps, 'step')} recorded)" if few else "likely, not sure"
 
 
 def _saving(finding: Finding, step_ns: float) -> str | None:
@@ -121,7 +138,7 @@ def saving_share_text(finding: Finding, step_ns: float) -> str:
     share = f"{most}{saving_ns / max(step_ns, 1):.0%}"
     least_ns = saving_ns - (finding.saving_error_ns or 0)
     if "behind_ns" in finding.evidence and finding.time_ns and least_ns > _CLEARLY_MORE * finding.time_ns:
-        return f"{share}, with the waiting behind it"
+        return f"{share}, with the others' waiting"
     return share
 
 

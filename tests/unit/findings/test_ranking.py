@@ -72,12 +72,12 @@ def test_a_rank_that_is_late_from_before_the_recording_comes_first_if_others_wai
     assert rank_findings([known, general], STEP_NS) == [general, known]
 
 
-def test_a_bound_counts_half() -> None:
+def test_an_upper_bound_comes_after_what_savings_are_known_of() -> None:
     bound = replace(finding("transfers take long", remedy="network", time_ns=16), evidence={"bound_ns": 12})
     buckets = finding("they are not in buckets", cause="transfer", saving_ns=7)
     other = finding("something else", saving_ns=5)
 
-    assert rank_findings([bound, buckets, other], STEP_NS) == [buckets, bound, other]
+    assert rank_findings([bound, buckets, other], STEP_NS) == [buckets, other, bound]
 
 
 CAUSES = [

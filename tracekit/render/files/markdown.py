@@ -15,7 +15,7 @@ from tracekit.explain.whatif.tables import WHATIF
 from tracekit.findings.finding import Finding
 from tracekit.model.table import rows_of
 from tracekit.model.texts import safe_text, shortened
-from tracekit.render.answer import finding_facts, open_options
+from tracekit.render.answer import finding_facts, open_options, sentences
 from tracekit.render.console import command_line, headline
 from tracekit.render.grid import Grid, grid_of
 from tracekit.render.sections.text import cause_rows, change_rows
@@ -79,7 +79,7 @@ def folded_table(grid: Grid) -> list[str]:
 
 
 def _finding_lines(number: int, finding: Finding, step_ns: float) -> list[str]:
-    facts = "; ".join(finding_facts(finding, step_ns))
+    facts = sentences(finding_facts(finding, step_ns))
     text = f"{number}. **{markdown_text(finding.text)}**"
     return [*([f"{text}  ", f"   {markdown_text(facts)}"] if facts else [text]), ""]
 

@@ -12,7 +12,7 @@ from tracekit.findings.finding import Finding
 from tracekit.model.notes import Note
 from tracekit.model.run import Run
 from tracekit.model.texts import milliseconds, safe_text, shortened
-from tracekit.render.answer import finding_facts
+from tracekit.render.answer import finding_facts, sentences
 from tracekit.render.console import headline
 from tracekit.render.grid import Grid
 from tracekit.render.rank_bars import RankBar, bars
@@ -81,7 +81,7 @@ def _head(run: Run) -> str:
 
 
 def _finding(finding: Finding, step_ns: float) -> str:
-    facts = "; ".join(finding_facts(finding, step_ns))
+    facts = sentences(finding_facts(finding, step_ns))
     return f"<li><b>{html_text(finding.text)}</b>{f'<br>{html_text(facts)}' if facts else ''}</li>"
 
 
