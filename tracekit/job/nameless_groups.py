@@ -53,7 +53,7 @@ def with_inferred_groups(ranks: Sequence[RankSummary]) -> tuple[tuple[RankSummar
     for rank, summary in nameless.items():
         collectives_of_rank = replace(summary.collectives, group=columns[rank])
         nameless[rank] = replace(summary, groups=tuple(groups[rank]), collectives=collectives_of_rank)
-    text = f"{count_text(unknown, 'collective')} of groups that no name and no ends tell: matched with none"
+    text = f"{count_text(unknown, 'collective')}: the trace names no group, nor do ends tell it; matched with none"
     notes = [Note(id="unlinked", severity="warning", text=text)] if unknown else []
     return tuple(nameless.get(summary.rank, summary) for summary in ranks), notes
 
