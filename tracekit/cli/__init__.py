@@ -30,6 +30,7 @@ __all__ = ["cli", "main"]
 
 # Names and their lines in `tracekit --help`, in the order in which a user needs them.
 COMMANDS = {
+    "record": "Run a training program as it is, and record its steps.",
     "analyze": "Say what slows a step, what causes it, and what to do.",
     "explain": "Say what a finding means, and why it is one.",
     "whatif": "Estimate what each fix would save a step.",
@@ -210,7 +211,7 @@ def _discard(stream: TextIO) -> None:
 def cli(ctx: click.Context, config: str | None) -> None:
     """Show where the time of a distributed PyTorch training step goes.
 
-    Record with the decorator tracekit.probe, then: tracekit analyze runs/
+    Record with tracekit record or the decorator tracekit.probe, then: tracekit analyze runs/
     """
     from tracekit.cli.inputs.settings import option_defaults
 
