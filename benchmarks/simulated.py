@@ -22,6 +22,7 @@ import numpy as np
 
 from benchmarks.exchanges import rank as summary_of
 from benchmarks.exchanges import run_of
+from tracekit.explain.step_time.timelines import INTERVALS, STEP_TIMELINES, StepTimelines
 from tracekit.model.communication import KINDS, Collectives, GroupKey, MatchedGroup, MatchedMessages, Messages
 from tracekit.model.run import ClockModel, Run
 from tracekit.model.summary import StepParts
@@ -141,7 +142,9 @@ class Cluster:
         ]
         summaries = [
             replace(
-                summary, messages=_messages(state, offset), steps=tuple(_parts(step, offset) for step in state.steps)
+                summary.with_part(STEP_TIMELINES, _timelines(state.steps, offset)),
+                messages=_messages(state, offset),
+                steps=tuple(_parts(step, offset) for step in state.steps),
             )
             for summary, state, offset in zip(summaries, self.ranks, self.offsets, strict=True)
         ]
@@ -226,6 +229,16 @@ def _messages(state: _Rank, offset: int) -> Messages:
         after=unknown,
         before=unknown,
     )
+
+
+def _timelines(steps: Sequence[Sequence[int]], offset: int) -> StepTimelines:
+    """Return the steps as if each rank first idled, then computed, then communicated."""
+    number, start, end, compute, waiting, _ = np.array(steps, dtype=np.int64).reshape(-1, 6).T
+    moment = (np.arange(INTERVALS) + 0.5) / INTERVALS * (end - start)[:, None]
+    letters = np.where(moment >= (end - start - waiting)[:, None], "t", "c")
+    letters = np.where(moment < (end - start - compute - waiting)[:, None], ".", letters)
+    texts = np.array(["".join(row) for row in letters.tolist()], dtype=object)
+    return StepTimelines(step=number, start_ns=start + offset, end_ns=end + offset, letters=texts)
 
 
 def _parts(step: Sequence[int], offset: int) -> StepParts:

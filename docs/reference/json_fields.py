@@ -215,6 +215,7 @@ OBJECTS: Mapping[str, tuple[Value, ...]] = {
     ),
     "findings[]": (
         Value("id", "str", "", "Its entry in the catalogue, such as straggler: see Findings."),
+        Value("tag", "str", "", "The field's term for it, such as STRAGGLER; `text` begins with it."),
         Value("severity", "str", "", "error, warning or info."),
         Value("text", "str", "", "What is the case."),
         Value("cause", "str?", "", "What the time is lost to: see Definitions, Diagnosis."),

@@ -48,6 +48,9 @@ class ReportPage:
 
     def show(self, figure: str) -> None:
         """Scroll to a figure, so that it is drawn."""
+        self.page.evaluate(
+            "id => { const fold = document.querySelector(`#${id} > .fold`); if (fold) fold.open = true; }", figure
+        )
         self.page.locator(f"#{figure}").scroll_into_view_if_needed()
         self.page.wait_for_function("id => !charts.has(id) || !charts.get(id).isStale", arg=figure)
 

@@ -27,6 +27,7 @@ FINDINGS = Table(
     "findings",
     (
         Column("id", "str", "", "Its entry in the catalogue, such as straggler; docs/findings.md."),
+        Column("tag", "str", "", "The field's term for it, such as STRAGGLER."),
         Column("severity", "str", "", "error, warning or info."),
         Column("text", "str", "", "What is the case."),
         Column("cause", "str?", "", "What the time is lost to; docs/definitions.md, Diagnosis."),

@@ -36,7 +36,10 @@ NEXT_LIMITS = {"host": "the host launches earlier", "network": "transfers take l
 _PARAMETER = re.compile(r"\n\n(?=[a-z_, ]+: )")
 
 Sentence = tuple[str, str | None]
-"""What is the case, and what to do about it: no full stop at the end, None if there is nothing to do."""
+"""What is the case, and what to do about it; None if there is nothing to do.
+
+One fact a sentence. There is no full stop at the end.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,6 +48,7 @@ class Entry:
 
     Attributes:
         id: in kebab-case; it stays.
+        term: the field's term, with which the sentence begins; or a function that returns it, of the numbers.
         section: whose tables have the numbers.
         thresholds: what something must reach to be this finding.
         meaning: what it means, in one paragraph or several.
@@ -53,6 +57,7 @@ class Entry:
     """
 
     id: str
+    term: str | Callable[[Mapping[str, object]], str]
     section: str
     thresholds: tuple[Threshold, ...]
     meaning: str
@@ -68,9 +73,11 @@ class Entry:
         **fields: Any,
     ) -> Finding:
         """Return the finding of these numbers. fields: others of `Finding`."""
-        text, action = self.sentence({**fields, **evidence})
+        numbers = {**fields, **evidence}
+        text, action = self.sentence(numbers)
         return Finding(
             id=self.id,
+            tag=self.term_of(numbers).upper(),
             severity=severity,
             text=text,
             action=action,
@@ -81,7 +88,12 @@ class Entry:
 
     def sentence(self, numbers: Mapping[str, object]) -> Sentence:
         """Return what is the case and what to do, of numbers by name, of which the entry takes those that it needs."""
-        return self.compose(**{name: numbers[name] for name in self._parameters if name in numbers})
+        text, action = self.compose(**{name: numbers[name] for name in self._parameters if name in numbers})
+        return f"{self.term_of(numbers)}: {text}", action
+
+    def term_of(self, numbers: Mapping[str, object]) -> str:
+        """Return the term of a finding with these numbers."""
+        return self.term if isinstance(self.term, str) else self.term(numbers)
 
     @cached_property
     def _parameters(self) -> tuple[str, ...]:
@@ -92,9 +104,14 @@ _ENTRIES: dict[str, Entry] = {}
 
 
 def entry(
-    entry_id: str, section: str, *thresholds: Threshold, example: Mapping[str, object], meaning: str | None = None
+    entry_id: str,
+    term: str | Callable[[Mapping[str, object]], str],
+    section: str,
+    *thresholds: Threshold,
+    example: Mapping[str, object],
+    meaning: str | None = None,
 ) -> Callable[[Callable[..., Sentence]], Entry]:
-    """Put a function that composes a sentence into the catalogue: it becomes the entry.
+    """Put a function that composes a sentence, without its term, into the catalogue: it becomes the entry.
 
     meaning: None for the function's docstring.
     """
@@ -102,7 +119,13 @@ def entry(
     def register(compose: Callable[..., Sentence]) -> Entry:
         said = meaning or _PARAMETER.split(inspect.getdoc(compose) or "")[0]
         made = Entry(
-            id=entry_id, section=section, thresholds=thresholds, meaning=said, compose=compose, example=example
+            id=entry_id,
+            term=term,
+            section=section,
+            thresholds=thresholds,
+            meaning=said,
+            compose=compose,
+            example=example,
         )
         _ENTRIES[entry_id] = made
         return made

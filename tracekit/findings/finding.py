@@ -96,7 +96,8 @@ class Finding:
     Attributes:
         id: that of its entry in the catalogue, such as "exposed-transfers".
         severity: error, warning or info.
-        text: what is the case.
+        tag: the field's term for it, in capitals, such as "STRAGGLER".
+        text: what is the case; it begins with that term.
         rank: the rank that it is about, if it is one.
         step: the number of the step that it is about, if it is one.
         saving_ns: what the action would save per step, by a replay; None without a replay.
@@ -115,6 +116,7 @@ class Finding:
     id: str
     severity: Severity
     text: str
+    tag: str = ""
     rank: int | None = None
     step: int | None = None
     saving_ns: int | None = None

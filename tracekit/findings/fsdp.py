@@ -10,6 +10,7 @@ from tracekit.model.texts import file_size
 
 @entry(
     "fsdp-giant-unit",
+    "FSDP unit size",
     "fsdp",
     UNIT_SHARE,
     NOTABLE_SAVING,
@@ -18,14 +19,15 @@ from tracekit.model.texts import file_size
 def giant_unit(module: str, size_bytes: int, share: float) -> Sentence:
     """One unit holds nearly all parameters, so that nothing is computed while it is gathered or reduced."""
     text = (
-        f"one FSDP unit ({module or '<root>'}, {file_size(size_bytes)}) holds {share:.0%} of the parameters: nothing "
-        "is computed while it is gathered or reduced"
+        f"one unit ({module or '<root>'}, {file_size(size_bytes)}) holds {share:.0%} of the parameters. Its gathers "
+        "and reductions overlap no compute"
     )
-    return text, "wrap each block as a unit of its own"
+    return text, "wrap each block as a unit of its own: fully_shard(block)"
 
 
 @entry(
     "fsdp-tiny-units",
+    "FSDP unit size",
     "fsdp",
     TINY_UNITS,
     NOTABLE_SAVING,
@@ -34,14 +36,15 @@ def giant_unit(module: str, size_bytes: int, share: float) -> Sentence:
 def tiny_units(units: int, size_bytes: float, latency_ns: float, together: int) -> Sentence:
     """Units are so small that most of an all-gather is latency, and compute waits for them."""
     text = (
-        f"{units} FSDP units of {size_bytes / 1e3:.0f} kB each are too small: {latency_ns / 1e3:.0f} us of each "
-        "all-gather is latency, and compute waits for them"
+        f"{units} units of {size_bytes / 1e3:.0f} kB each are too small. {latency_ns / 1e3:.0f} us of each "
+        "all-gather is latency, and compute waits for it"
     )
-    return text, f"wrap {together} of them as one"
+    return text, f"wrap {together} of them as one unit"
 
 
 @entry(
     "fsdp-late-gathers",
+    "FSDP prefetch",
     "fsdp",
     NOTABLE_SAVING,
     example={
@@ -66,12 +69,12 @@ def late_gathers(
     """Compute waits for all-gathers that could be issued earlier, by a replay of the passes."""
     names = modules[0] or "<root>"
     if len(modules) > 1:
-        names = f"{len(modules)} modules, the longest for that of {names}"
+        names = f"{len(modules)} modules, longest for {names}"
     asked = _modules_ahead(asked_ahead) if asked_ahead else "as they are needed"
     now = "" if present is None else f", now {setting_text(present)}"
     memory = "" if memory_bytes is None else f", for up to {file_size(memory_bytes)} of memory"
     return (
-        f"{phase} waits for the all-gathers of {names}; they are issued {asked}",
+        f"{phase} waits for the all-gathers of {names}. They are issued {asked}",
         f"issue them {_modules_ahead(modules_ahead)} ({option}{now}){memory}",
     )
 
@@ -82,6 +85,7 @@ def _modules_ahead(count: int) -> str:
 
 @entry(
     "fsdp-gathered-twice",
+    "FSDP resharding",
     "whatif",
     NOTABLE_SAVING,
     example={
@@ -100,6 +104,6 @@ def gathered_twice(modules: list[str], memory_bytes: int | None, option: str, wa
     now = "" if present is None else f" (now {setting_text(present)})"
     more = "" if memory_bytes is None else f", for {file_size(memory_bytes)} more a rank"
     return (
-        f"FSDP frees the parameters of {len(modules)} modules after forward and gathers them again in backward",
+        f"parameters of {len(modules)} modules are freed after forward and gathered again in backward",
         f"set {option}={wanted}{now}{more}",
     )

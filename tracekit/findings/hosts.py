@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracekit.findings.catalogue import Sentence, entry
@@ -25,9 +25,10 @@ _LONGEST_TEXT = 142
 
 
 class _IdleCause(NamedTuple):
-    """Why a device idles: the id of the finding, what it means, the clause that says so, and what to do."""
+    """Why a device idles: the id of the finding, its term, what it means, the cause in words, and what to do."""
 
     id: str
+    term: str
     meaning: str
     reason: str
     action: str
@@ -37,56 +38,62 @@ DO_NOT_WAIT = "do not read results on the host in every step (.item(), .cpu(), b
 _IDLE_CAUSES = {
     "host_bound": _IdleCause(
         "launch-bound",
+        "Launch-bound",
         "The host launches work later than the device could begin it.",
-        "the host launches late",
-        "launch fewer, larger kernels: torch.compile or CUDA graphs",
+        "kernels launched too late",
+        'launch fewer, larger kernels: torch.compile, or CUDA graphs (mode="reduce-overhead")',
     ),
     "kernel_gap": _IdleCause(
         "kernel-gaps",
+        "Kernel gaps",
         "Kernels are queued, and the device still pauses between them: they are many and short.",
-        "queued kernels begin with gaps",
+        "gaps between queued kernels",
         "launch fewer, larger kernels (torch.compile), or use CUDA graphs, whose gaps are shorter",
     ),
     "synchronisation": _IdleCause(
         "host-synchronisation",
+        "Synchronisation",
         "The host waited until the device was done, so that nothing was queued behind.",
-        "the host had waited for the GPU",
+        "host-device synchronisation",
         DO_NOT_WAIT,
     ),
     "graph_capture": _IdleCause(
         "graph-capture",
+        "Graph capture",
         "The host captures a graph of kernels, which do not run meanwhile.",
-        "the host captures graphs",
-        "capture each graph once, before the steps that are recorded; a new shape of the input is captured again",
+        "capture of CUDA graphs",
+        "capture each graph once, before training; each new input shape is captured again",
     ),
     "allocator": _IdleCause(
         "allocator-stalls",
+        "Allocator stalls",
         "The host allocates memory of the device while nothing runs there.",
-        "the host allocates memory",
-        "let the allocator keep its memory: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        "allocation of memory",
+        "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
     ),
     "garbage_collection": _IdleCause(
         "garbage-collection",
+        "Garbage collection",
         "Python collects garbage while nothing runs on the device.",
-        "Python collects garbage",
-        "call gc.freeze() once all is set up, or gc.disable() and gc.collect() every 100 steps",
+        "Python's garbage collection",
+        "call gc.freeze() after set-up, or gc.disable() and gc.collect() every 100 steps",
     ),
     "host_compute": _IdleCause(
         "host-compute",
+        "Host compute",
         "Operators compute on the host while nothing runs on the device, such as an optimizer whose state is there.",
-        "the host computes",
-        "compute on the device, or let it work meanwhile; torch.compile and CUDA graphs do not help",
+        "operators on the CPU",
+        "compute on the GPU, or overlap it; torch.compile and CUDA graphs do not help",
     ),
     "between_steps": _IdleCause(
         "idle-between-steps",
+        "Idle between steps",
         "The host does something else between two steps.",
-        "the host is between steps",
+        "host work between steps",
         "do what runs between the steps less often, or in another thread",
     ),
 }
-_OF_COMPILED = (
-    "launch fewer, larger kernels: compile the rest of the step as well, such as the optimizer, or capture it"
-)
+_OF_COMPILED = "launch fewer, larger kernels: compile the rest of the step as well, such as the optimizer"
 BEFORE_OPERATORS = "before the first operator"
 """The annotation of Python code before the first operator of its step, where a host may be."""
 _PYTHON = "shorten the Python code outside of operators, or move it to another thread"
@@ -134,24 +141,24 @@ def _idle(
         operators.
     second: the same of another cause that is worth naming.
     """
-    what = {"gpu": "nothing runs on the GPU", "cpu": "no operator or communication runs", "mixed": "nothing runs"}
-    text = f"{what[device]} for {share:.0%} of the step"
+    what = {"gpu": "the GPU idles", "cpu": "no operator or communication runs for", "mixed": "nothing runs for"}
+    text = f"{what[device]} {share:.0%} of the step"
     if aside:
         text += f" ({' and '.join(aside)} aside)"
-    text += f": {main['share']:.0%} of it as {_idle_reason(main, device)}"
+    text += f". {main['share']:.0%} of that: {_idle_reason(main, device)}"
     if second is not None:
-        text += f", {second['share']:.0%} as {_idle_reason(second, device)}"
+        text += f"; {second['share']:.0%}: {_idle_reason(second, device)}"
         if second["cause"] == "synchronisation" and second["location"] is not None:
             text = _with_room(text, f" in {second['location']}")
     elif main["location_share"] is not None:
         text = _with_room(text, f", longest in {main['location']} ({main['location_share']:.0%})")
     causes = [cause for cause in (main, second) if cause is not None]
-    return text, "; ".join(_idle_action(cause, device, compiled) for cause in causes)
+    return text, ". ".join(_idle_action(cause, device, compiled) for cause in causes)
 
 
 def _idle_reason(cause: Mapping[str, Any], device: str) -> str:
     is_python = cause["cause"] == "host_bound" and device == "cpu"
-    return "Python runs instead" if is_python else _IDLE_CAUSES[cause["cause"]].reason
+    return "Python outside of operators" if is_python else _IDLE_CAUSES[cause["cause"]].reason
 
 
 def _idle_action(cause: Mapping[str, Any], device: str, compiled: bool) -> str:
@@ -163,7 +170,7 @@ def _idle_action(cause: Mapping[str, Any], device: str, compiled: bool) -> str:
     if name == "host_compute" and (cause["location"] or "").startswith("Optimizer."):
         return "keep the optimizer on the device, or overlap it; torch.compile and CUDA graphs do not help"
     if name == "synchronisation" and cause["location"] is not None:
-        return f"{_IDLE_CAUSES[name].action}; {cause['location']} does"
+        return f"{_IDLE_CAUSES[name].action}: {cause['location']} does"
     return _IDLE_CAUSES[name].action
 
 
@@ -178,15 +185,26 @@ def _idle_example(cause: str) -> dict[str, object]:
     return {"device": "gpu", "share": 0.34, "aside": (), "main": main, "second": None, "compiled": False}
 
 
+def _idle_term(cause: _IdleCause) -> str | Callable[[Mapping[str, object]], str]:
+    """Return the term of a cause. A CPU rank launches no kernels: there it is Python that runs."""
+    if cause is not _IDLE_CAUSES["host_bound"]:
+        return cause.term
+    return lambda numbers: "Python overhead" if numbers["device"] == "cpu" else cause.term
+
+
 _OF_IDLE = ("breakdown", NOTABLE_SAVING, CLEAR_ERRORS, IDLE_SHARE)
 IDLE_ENTRIES = {
-    cause: entry(each.id, *_OF_IDLE, meaning=each.meaning, example=_idle_example(cause))(_idle)
+    cause: entry(each.id, _idle_term(each), *_OF_IDLE, meaning=each.meaning, example=_idle_example(cause))(_idle)
     for cause, each in _IDLE_CAUSES.items()
 }
 
 
 @entry(
-    "idle-unexplained", "breakdown", UNKNOWN_SHARE, example={"device": "gpu", "unknown_share": 0.93, "in_graphs": True}
+    "idle-unexplained",
+    "Unexplained idle time",
+    "breakdown",
+    UNKNOWN_SHARE,
+    example={"device": "gpu", "unknown_share": 0.93, "in_graphs": True},
 )
 def idle_unexplained(device: str, unknown_share: float, in_graphs: bool) -> Sentence:
     """Work was queued, or the host waited, and what ran meanwhile is not recorded: idle time is not known.
@@ -194,12 +212,12 @@ def idle_unexplained(device: str, unknown_share: float, in_graphs: bool) -> Sent
     in_graphs: most of the time is within replays of CUDA graphs, which lack kernels.
     """
     if in_graphs:
-        text = f"kernels of replayed CUDA graphs are not recorded: for {unknown_share:.0%} of the step"
-        return f"{text} it is not known whether the GPU is idle", None
+        text = f"kernels of replayed CUDA graphs are not recorded. For {unknown_share:.0%} of the step"
+        return f"{text} it is not known whether the GPU idles", None
     if device == "cpu":
         return f"for {unknown_share:.0%} of the step hosts wait for something that is not recorded", None
-    text = f"for {unknown_share:.0%} of the step nothing that is recorded runs on the GPU, and no late launch shows why"
-    return text, "see whether another process uses the GPU, and whether something was launched before the recording"
+    text = f"no recorded kernel runs for {unknown_share:.0%} of the step, and no late launch shows why"
+    return text, "see with nvidia-smi whether another process uses the GPU"
 
 
 def location_text(
@@ -219,6 +237,7 @@ def location_text(
 
 @entry(
     "launches-that-block",
+    "Blocking launches",
     "breakdown",
     BLOCKING_LAUNCHES,
     example={
@@ -239,25 +258,26 @@ def launches_that_block(
 ) -> Sentence:
     """Each launch waits until its kernel has ended, as a variable for debugging tells it to: nothing can overlap."""
     text = (
-        f"launches block{f' on {ranks_text(ranks)}' if ranks else ''}: {behind_per_step} of {launches_per_step} a step "
-        f"end behind their kernel, so that nothing overlaps (exposed communication {exposed_share:.0%} of the step, "
-        f"idle {idle_share:.0%})"
+        f"{behind_per_step} of {launches_per_step} launches a step{f' on {ranks_text(ranks)}' if ranks else ''} wait "
+        f"for their kernel, so nothing overlaps. Exposed communication: {exposed_share:.0%} of the step. "
+        f"Idle: {idle_share:.0%}"
     )
-    return text, f"run without {' and '.join(variables)}, which {'is' if len(variables) == 1 else 'are'} for debugging"
+    return text, f"unset {' and '.join(variables)}, which {'is' if len(variables) == 1 else 'are'} for debugging"
 
 
 @entry(
     "data-loading",
+    "Data loading",
     "phases",
     NOTABLE_SHARE,
     example={"data_share": 0.24, "rank": 1, "worst_share": 0.41},
 )
 def data_loading(data_share: float, rank: int, worst_share: float | None) -> Sentence:
     """Ranks do nothing but load data for a notable share of the step."""
-    text = f"steps wait for their data: loading takes {data_share:.0%} of the step"
+    text = f"{data_share:.0%} of the step is waiting for the data loader"
     if worst_share is not None:
-        text += f", most on rank {rank} ({worst_share:.0%})"
-    return text, "load ahead in workers: DataLoader's num_workers, prefetch_factor"
+        text += f". Rank {rank} waits most: {worst_share:.0%}"
+    return text, "load ahead in workers: num_workers and prefetch_factor of the DataLoader"
 
 
 # ---- pauses ---------------------------------------------------------------------------------------------------------
@@ -278,6 +298,7 @@ def _pause(
 PAUSE_ENTRIES = {
     pause: entry(
         f"{pause}-pause",
+        pause.capitalize(),
         "pauses",
         NOTABLE_SHARE,
         meaning=f"Training pauses for {what}: ranks pause for a notable share of the step, or others wait for them so.",
@@ -318,14 +339,14 @@ def pause_text(
     text = f"{_who_pauses(ranks, does)} for {milliseconds(each_ns, 0)} ms {often}"
     if not waiting:
         return text
-    its = "its" if len(ranks) == 1 else "their"
+    its = "Its" if len(ranks) == 1 else "Their"
     kind = "" if wait_kind is None else f" in {wait_kind}"
-    return f"{text} while {its} {'peer waits' if waiting == 1 else 'peers wait'}{kind}"
+    return f"{text}. {its} {'peer waits' if waiting == 1 else 'peers wait'}{kind}"
 
 
 def longer_pause_text(ranks: Sequence[int], does: str, longer_ns: float) -> str:
     """Return by how much longer some ranks pause than the others, which pause as well."""
-    return f"{_who_pauses(ranks, does)} for {milliseconds(longer_ns, 0)} ms a step longer than others"
+    return f"{_who_pauses(ranks, does)} for {milliseconds(longer_ns, 0)} ms a step longer than the others"
 
 
 def _who_pauses(ranks: Sequence[int], does: str) -> str:
@@ -335,9 +356,9 @@ def _who_pauses(ranks: Sequence[int], does: str) -> str:
 def _pause_action(does: str, function: str | None, *, everywhere: bool) -> str:
     match does:
         case "save" if function == _DISTRIBUTED:
-            return f"save in the background: {_DISTRIBUTED}.async_save; or save less often"
+            return f"save in the background ({_DISTRIBUTED}.async_save), or less often"
         case "save" if everywhere:
-            return f"let each rank save its shard in the background ({_DISTRIBUTED}.async_save), or save less often"
+            return f"save shards in the background ({_DISTRIBUTED}.async_save), or less often"
         case "save":
             return f"save in the background ({_DISTRIBUTED}.async_save), or less often"
         case "load":
@@ -357,24 +378,25 @@ def _pause_action(does: str, function: str | None, *, everywhere: bool) -> str:
 # ---- communication that is not known as such ------------------------------------------------------------------------
 @entry(
     "unclassified-communication",
+    "Unclassified kernels",
     "breakdown",
     UNCLASSIFIED_SHARE,
     example={"unclassified_share": 0.12, "pattern": "my_ring_kernel", "kind": "all_reduce", "others": 1},
 )
 def unclassified_communication(unclassified_share: float, pattern: str, kind: str, others: int) -> Sentence:
     """Kernels look like communication, and no rule says what they do: nobody may conclude that all is well."""
-    text = f"kernels that look like communication and that no rule names take {unclassified_share:.0%} of the step"
+    text = f"kernels that look like communication take {unclassified_share:.0%} of the step, and no rule names them"
     if others:
-        text += f"; {others} more of them have no rule"
+        text += f". {others} more {'has' if others == 1 else 'have'} no rule"
     rule = shlex.join([RULE_OPTION, f"{pattern}={kind}"])
     return text, f"say what they do: {rule}, with another kind, or with compute"
 
 
-@entry("no-communication", "breakdown", example={"ranks": 4, "world_size": 8})
+@entry("no-communication", "No communication", "breakdown", example={"ranks": 4, "world_size": 8})
 def no_communication(ranks: int, world_size: int | None) -> Sentence:
     """A job of several ranks on GPUs shows no communication at all. ranks: how many are recorded."""
     whose = f"on any of the {ranks} ranks" if ranks > 1 else f"in a job of {world_size} ranks"
     return (
-        f"no communication is recorded {whose}: who waits for whom is not known",
-        f"if some do, say so with {RULE_OPTION} 'REGEX=KIND' ('tracekit info --kernels' lists all)",
+        f"none is recorded {whose}. Who waits for whom is not known",
+        f"if kernels communicate, name them with {RULE_OPTION} 'REGEX=KIND' ('tracekit info --kernels' lists all)",
     )

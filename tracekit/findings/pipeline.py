@@ -15,6 +15,7 @@ _SHOWN_SHARE = 0.01  # of the pipeline's time: a smaller part of the bubbles is 
 
 @entry(
     "pipeline-bubble",
+    "Pipeline bubble",
     "pipeline",
     BUBBLE_RATIO,
     example={
@@ -62,13 +63,14 @@ def pipeline_bubble(
         for name, part_ns in shown
         if total_ns and bubble_ratio * part_ns / total_ns >= _SHOWN_SHARE
     ]
-    least = "" if ideal_bubble_ratio is None else f" ({ideal_bubble_ratio:.0%} is the least for this order)"
+    least = "" if ideal_bubble_ratio is None else f" (this schedule needs {ideal_bubble_ratio:.0%})"
     text = f"bubbles take {bubble_ratio:.0%} of the pipeline's time{least}: {', '.join(parts)}"
     return text, f"try {schedule}" if schedule is not None else None
 
 
 @entry(
     "uneven-stage",
+    "Uneven stages",
     "pipeline",
     example={
         "stage": 2,
@@ -90,7 +92,7 @@ def uneven_stage(
     return text, f"move layers from it to the other stages, first to stage {fastest}"
 
 
-@entry("uneven-stages", "whatif", NOTABLE_SHARE, example={})
+@entry("uneven-stages", "Uneven stages", "whatif", NOTABLE_SHARE, example={})
 def uneven_stages() -> Sentence:
     """The step would be shorter if all stages took equally long, by a replay, and no single one is to blame."""
-    return "the stages do not take equally long", "move layers from slow stages to quick ones"
+    return "the stages of the pipeline do not take equally long", "move layers from slow stages to quick ones"

@@ -10,8 +10,8 @@ then. If the others wait for it for a fifth of the step, it comes before all adv
 That steps are too noisy to judge comes before all, but for ranks that are slower than chance makes them: these were
 judged by the steps of each rank.
 
-Of a saving counts what is beyond its error. That all transfers took no time is a bound and no saving: it counts half,
-as does a time whose saving is not known.
+Of a saving counts what is beyond its error, and half of a time whose saving is not known. That all transfers took no
+time is an upper bound and no saving: it comes after these.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ After = Callable[[Finding, Sequence[Finding]], Finding]
 
 _CLEAR_IN_NOISE = "peers_steps_per_s"  # evidence of ranks that are slower by more than their own steps vary
 
-_REACHED = 0.5  # of a time whose saving is not known, or of a bound: what a remedy may save
+_REACHED = 0.5  # of a time whose saving is not known: what a remedy may save
 
 
 def rank_findings(
@@ -97,7 +97,7 @@ def reason_for_place(finding: Finding, step_ns: float) -> str:
         waited = milliseconds(_waited_ns(finding), 1)
         return f"others wait {waited} ms for it, and no replay has a saving: before all savings"
     if "bound_ns" in finding.evidence:
-        return "no remedy ends all transfers: half of their time counts"
+        return "no remedy ends all transfers: an upper bound comes after savings"
     if finding.saving_ns:
         return f"it saves {milliseconds(finding.saving_ns, 1)} ms a step"
     why = f" ({finding.evidence['no_replay']})" if "no_replay" in finding.evidence else ""
@@ -106,7 +106,7 @@ def reason_for_place(finding: Finding, step_ns: float) -> str:
     return f"no time or saving is known{why}"
 
 
-def _rank(finding: Finding, step_ns: float) -> tuple[int, bool, float, bool, int, int]:
+def _rank(finding: Finding, step_ns: float) -> tuple[int, bool, int, float, bool, int, int]:
     severity = ("error", "warning", "info").index(finding.severity)
     is_waited_for = _waited_ns(finding) > WAITED_FOR * step_ns
     time_ns = finding.time_ns or 0
@@ -115,7 +115,8 @@ def _rank(finding: Finding, step_ns: float) -> tuple[int, bool, float, bool, int
     sure_ns = (finding.saving_ns or 0) - (finding.saving_error_ns or 0)
     can_be_mended = finding.action is not None and not (finding.remedy and finding.severity == "info")
     amount_ns = _REACHED * can_be_mended * possible_ns if finding.saving_ns is None else sure_ns
-    return min(severity, 1), not is_waited_for, -amount_ns, not finding.concerned, severity, -time_ns
+    apart = 1 if bound_ns is not None else 2 * (amount_ns <= 0)
+    return min(severity, 1), not is_waited_for, apart, -amount_ns, not finding.concerned, severity, -time_ns
 
 
 def _waited_ns(finding: Finding) -> int:

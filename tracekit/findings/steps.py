@@ -22,13 +22,13 @@ from tracekit.model.run import ranks_text
 from tracekit.model.texts import milliseconds
 
 _NAMED_DIFFERENCES = 3
-_RECORD_WAITS = "record more steps, and those in which ranks meet, to see who waits there"
+_RECORD_WAITS = "record the steps in which ranks synchronize, and more of them: tracekit.probe(steps=10)"
 _PARTS = {
-    "late": ("delay takes", "no rank is seen to wait for it"),
-    "longer_steps": ("time beyond the steps of other ranks takes", "why is not known"),
-    "exposed_comm": ("communication and waiting take", "for whom ranks wait is not known"),
-    "idle": ("idle time takes", "what it costs the job is not known"),
-    "exposed_copy": ("copies take", "what they cost the job is not known"),
+    "late": ("delay takes", "No rank is seen to wait for it"),
+    "longer_steps": ("time beyond the steps of other ranks takes", "Why is not known"),
+    "exposed_comm": ("communication and waiting take", "For whom ranks wait is not known"),
+    "idle": ("idle time takes", "What it costs the job is not known"),
+    "exposed_copy": ("copies take", "What they cost the job is not known"),
 }
 """What is said of a part of the step, and what is not known of it."""
 _RECORDING_OPTIONS = {
@@ -41,23 +41,29 @@ _RECORDING_OPTIONS = {
 _AGAINST_RESTARTS = {
     "detection": "lower the time-out of the process group and --monitor-interval of torchrun",
     "rendezvous": "lower last_call_timeout and the keep-alive of --rdzv-conf",
-    "start-up": "make the start of a process quicker: imports from a local disk, a process group that forms lazily",
-    "reload": "see what each rank does between its process group and its first step: the checkpoint, the model, data",
+    "start-up": "start processes quicker: import from a local disk, form the process group lazily",
+    "reload": "see what each rank loads before its first step: the checkpoint, the model, data",
     "repeated steps": "save checkpoints more often, asynchronously",
 }
 
 
-@entry("nothing-notable", "breakdown", example={"compute_share": 0.97, "compute_ns": 58_200_000, "step_ns": 60_000_000})
+@entry(
+    "nothing-notable",
+    "Compute-bound",
+    "breakdown",
+    example={"compute_share": 0.97, "compute_ns": 58_200_000, "step_ns": 60_000_000},
+)
 def nothing_notable(compute_share: float, compute_ns: float, step_ns: float) -> Sentence:
     """No analysis has a finding, and none is missed: each rank computes for most of its step, and nothing else is
     notable.
     """
     times = f"{milliseconds(compute_ns, 1)} of {milliseconds(step_ns, 1)} ms"
-    return f"nothing stands out: compute takes {compute_share:.0%} of the step ({times})", None
+    return f"nothing stands out. Compute takes {compute_share:.0%} of the step ({times})", None
 
 
 @entry(
     "unexplained-part",
+    "Unexplained time",
     "breakdown",
     NOTABLE_SHARE,
     MOSTLY_COMPUTE,
@@ -71,38 +77,42 @@ def unexplained_part(
     part: of the breakdown, or a cause of the diagnosis. "late": ranks are late, and nobody is seen to wait for them.
     "longer_steps": the steps of a rank are all longer than those of another. late_by: why ranks are late.
     """
-    takes, unknown = _PARTS.get(part, (f"{part} takes", "no change is seen to save it"))
+    takes, unknown = _PARTS.get(part, (f"{part} takes", "No replay shows what would save it"))
     takes = f"idle time ({part}) takes" if part in IDLE_CAUSES else takes
     by, whose = f" by {late_by}" if late_by else "", f" of {ranks_text(of_ranks)}" if of_ranks else ""
-    text = (
-        f"{takes.replace('_', ' ')} {share:.0%} of the step{whose} ({milliseconds(time_ns, 1)} ms{by}), and {unknown}"
-    )
+    text = f"{takes.replace('_', ' ')} {share:.0%} of the step{whose} ({milliseconds(time_ns, 1)} ms{by}). {unknown}"
     return text, _RECORD_WAITS if part == "late" else None
 
 
-@entry("exposed-copies", "breakdown", COPY_SHARE, example={"copy_share": 0.31})
+@entry("exposed-copies", "Exposed copies", "breakdown", COPY_SHARE, example={"copy_share": 0.31})
 def exposed_copies(copy_share: float) -> Sentence:
     """Neither compute nor communication hides the copies of the device."""
     return (
-        f"copies that neither compute nor communication hides take {copy_share:.0%} of the step",
-        "copy from and to pinned memory (pin_memory=True, non_blocking=True) on a stream of its own, or copy less",
+        f"{copy_share:.0%} of the step is copies that overlap neither compute nor communication",
+        "copy from pinned memory (pin_memory=True, non_blocking=True) on a stream of its own, or copy less",
     )
 
 
-@entry("no-complete-step", "breakdown", example={})
+@entry("no-complete-step", "No complete step", "breakdown", example={})
 def no_complete_step() -> Sentence:
     """The recording has no step from begin to end, so there is no time to divide."""
-    return "no step is complete, so nothing can be said about where time goes", None
+    return "the recording holds no step from begin to end. Where time goes is not known", "record more steps"
 
 
-@entry("ranks-without-times", "breakdown", example={"ranks": [1], "reason": "it was recorded without CUDA activity"})
+@entry(
+    "ranks-without-times",
+    "No times",
+    "breakdown",
+    example={"ranks": [1], "reason": "it was recorded without CUDA activity"},
+)
 def ranks_without_times(ranks: Sequence[int], reason: str) -> Sentence:
     """No analysis has a finding, and of some ranks no time is known: nobody may conclude that all is well."""
-    return f"no time of {ranks_text(ranks)} is known: {reason}", None
+    return f"none is known of {ranks_text(ranks)}: {reason}", None
 
 
 @entry(
     "noisy-steps",
+    "Noise",
     "breakdown",
     UNCERTAIN_MEAN,
     example={"min_ns": 396_000_000, "max_ns": 1_339_000_000, "steps": 3, "rank": None},
@@ -114,16 +124,17 @@ def noisy_steps(min_ns: int, max_ns: int, steps: int, rank: int | None) -> Sente
     """
     fold = f"{max_ns / min_ns:.1f}-fold " if min_ns > 0 else ""
     whose = "differ" if rank is None else f"of most ranks differ, those of rank {rank}"
-    result = "too noisy to judge" if rank is None else "their mean rates are uncertain"
-    more = f"record more steps, such as tracekit.probe(steps={max(10, 2 * steps)})"
+    result = "That is too noisy to judge" if rank is None else "Their mean rates are uncertain"
+    more = f"record more steps, tracekit.probe(steps={max(10, 2 * steps)})"
     return (
-        f"steps {whose} {fold}({milliseconds(min_ns, 1)} to {milliseconds(max_ns, 1)} ms): {result}",
+        f"steps {whose} {fold}({milliseconds(min_ns, 1)} to {milliseconds(max_ns, 1)} ms). {result}",
         f"{more}, while nothing else runs on the machine",
     )
 
 
 @entry(
     "slow-rate",
+    "Slow rank",
     "whatif",
     SLOW_RATE,
     example={
@@ -169,14 +180,15 @@ def slow_rate(
         "host": f"look what {they} do{'es' * one} outside of operators: a step spends {where} there",
     }[cause]
     if of_trainers:
-        gain = f"the job would make {even_job_steps_per_s:.3g} steps a second, not {job_steps_per_s:.3g}"
-        return f"{text}; nobody waits for {'it' if one else 'them'}", f"{action}; {gain}"
-    advice = "if ranks meet in other steps, record these to see who waits there"
-    return f"{text}; no rank is seen to wait for another", f"{action}; {advice}"
+        gain = f"The job would make {even_job_steps_per_s:.3g} steps a second, not {job_steps_per_s:.3g}"
+        return f"{text}. Nobody waits for {'it' if one else 'them'}", f"{action}. {gain}"
+    advice = "Record steps in which ranks synchronize"
+    return f"{text}. No rank is seen to wait for another", f"{action}. {advice}"
 
 
 @entry(
     "waited-for-trainer",
+    "Straggler",
     "servers",
     NOTABLE_SHARE,
     MOSTLY_FOR_ONE,
@@ -189,14 +201,15 @@ def waited_for_trainer(
 
     worker: what the job calls the rank. longer_ns: by how much longer it computes, if that explains the waiting.
     """
-    longer = "" if longer_ns is None else f", which computes {milliseconds(longer_ns, 1)} ms longer"
-    who = f"rank {rank}" if worker is None else f"the call of {worker} (rank {rank})"
+    longer = "" if longer_ns is None else f". It computes {milliseconds(longer_ns, 1)} ms longer"
+    who = f"rank {rank}" if worker is None else f"{worker} (rank {rank})"
     text = f"the others wait {milliseconds(others_wait_ns, 1)} ms a step on {callee} for {who}{longer}"
     return text, f"compare what it runs with its peers, or let {callee} answer before all have come"
 
 
 @entry(
     "longer-compute",
+    "Straggler",
     "breakdown",
     LONGER_COMPUTE,
     example={"ranks": (2,), "compute_ns": 19_900_000, "others_compute_ns": 16_200_000, "others_idle_ns": 5_300_000},
@@ -209,13 +222,14 @@ def longer_compute(
     times = f"{milliseconds(compute_ns, 1)} against {milliseconds(others_compute_ns, 1)} ms"
     text = (
         f"{ranks_text(ranks)} compute{'s' * one} {compute_ns / others_compute_ns - 1:.0%} longer than the others "
-        f"({times} a step), which idle {milliseconds(others_idle_ns, 1)} ms"
+        f"({times} a step). The others idle {milliseconds(others_idle_ns, 1)} ms"
     )
     return text, f"compare what {ranks_text(ranks)} run{'s' * one}, and on which GPU, with the others"
 
 
 @entry(
     "recording-overhead",
+    "Profiler overhead",
     "breakdown",
     OVERHEAD_RATIO,
     example={"ratio": 0.31, "rank": 2, "options": ["with_stack", "record_shapes"]},
@@ -223,21 +237,22 @@ def longer_compute(
 def recording_overhead(ratio: float, rank: int, options: Sequence[str]) -> Sentence:
     """The profiler itself took a notable part of the recorded steps, so short operations look longer than they are."""
     advice = [name for option, name in _RECORDING_OPTIONS.items() if option in options]
-    text = f"recording cost {ratio:.0%} of the step on rank {rank}: times of short operations are inflated"
-    return text, f"record with {', '.join(advice)}" if advice else None
+    text = f"recording cost {ratio:.0%} of the step on rank {rank}. Times of short operations are inflated"
+    return text, f"record with tracekit.probe({', '.join(advice)})" if advice else None
 
 
-@entry("float32-products", "roofline", NOTABLE_SHARE, example={})
+@entry("float32-products", "No tensor cores", "roofline", NOTABLE_SHARE, example={})
 def float32_products() -> Sentence:
     """Matrix products run in float32 on a GPU whose tensor cores would be faster, even at the device's peak."""
     return (
         "matrix products run in float32 without tensor cores",
-        "use TF32, by torch.set_float32_matmul_precision('high'), or autocast to bfloat16",
+        "call torch.set_float32_matmul_precision('high') for TF32, or autocast to bfloat16",
     )
 
 
 @entry(
     "restarts",
+    "Restarts",
     "attempts",
     RESTARTS_SHARE,
     example={
@@ -250,18 +265,15 @@ def float32_products() -> Sentence:
 )
 def restarts(lost_ns: int, job_ns: int, part: str, part_ns: int, repeated_steps: int | None) -> Sentence:
     """Restarts of the job took much of its time so far: to notice, to meet again, to start, to load, to repeat."""
-    text = f"restarts took {lost_ns / 1e9:.1f} s, {lost_ns / job_ns:.0%} of the job's time so far"
-    text = f"{text}; {part_ns / 1e9:.1f} s of it {part}"
-    more = (
-        ""
-        if repeated_steps is not None
-        else "; without repeated steps, which are unknown: pass first_step= to the probe"
-    )
+    text = f"they took {lost_ns / 1e9:.1f} s, {lost_ns / job_ns:.0%} of the job's time so far"
+    text = f"{text}. {part.capitalize()} takes {part_ns / 1e9:.1f} s of it"
+    more = "" if repeated_steps is not None else ". Repeated steps are unknown: pass first_step= to the probe"
     return f"{text}{more}", _AGAINST_RESTARTS[part.removeprefix("detection and ")]
 
 
 @entry(
     "different-settings",
+    "Different settings",
     "configuration",
     example={
         "differences": [
@@ -278,7 +290,7 @@ def different_settings(differences: Sequence[Mapping[str, Any]]) -> Sentence:
     """Ranks that do the same work have different settings of torch, DDP, FSDP or the data loader."""
     texts = list(dict.fromkeys(map(_difference_text, differences)))
     more = f"; {len(texts) - _NAMED_DIFFERENCES} more" if len(texts) > _NAMED_DIFFERENCES else ""
-    text = f"ranks are configured differently: {'; '.join(texts[:_NAMED_DIFFERENCES])}{more}"
+    text = f"ranks are not configured alike. {'; '.join(texts[:_NAMED_DIFFERENCES])}{more}"
     return text, "give all ranks the same settings"
 
 

@@ -13,14 +13,16 @@ from tracekit.model.texts import milliseconds
 
 ESTIMATED = "estimated from how long they compute, not from counts of tokens"
 
+_MOST = 0.5  # of a delay
 _LONGER_WINDOW = 10  # steps, with which a verdict on few steps may become sure
+_RECORD_STACKS = "record again with `@tracekit.probe(stack=True)`: the report then names the line"
 _NEARLY_ALL_TOKENS = 100.0  # times the others' load: their share is no number worth telling
 
 _COMPARED_WITH = {
-    "others alike": "as others for the same",
-    "links within hosts": "as links within hosts for the same (no other between hosts carries it)",
-    "links between hosts": "as links between hosts for the same (no other within a host carries it)",
-    "NVLink": "as NVLink would for the same",
+    "others alike": "as others for the same transfers",
+    "links within hosts": "as links within hosts for the same transfers. No other link between hosts carries them",
+    "links between hosts": "as links between hosts for the same transfers. No other link within a host carries them",
+    "NVLink": "as NVLink would for the same transfers",
 }
 
 _STRAGGLER = {
@@ -33,10 +35,11 @@ _STRAGGLER = {
     "device": "gpu",
     "steps": 12,
     "certainty": "sure",
+    "others_wait_ns": 5_100_000,
 }
 
 
-@entry("straggler", "stragglers", NOTABLE_SAVING, example=_STRAGGLER)
+@entry("straggler", "Straggler", "stragglers", NOTABLE_SAVING, example=_STRAGGLER)
 def straggler(
     ranks: Sequence[int],
     host: str | None,
@@ -51,6 +54,7 @@ def straggler(
     expert_load: float | None = None,
     expert_load_estimated: bool = False,
     others_wait_ns: int | None = None,
+    excess_ns: int = 0,
     longest_wait: Mapping[str, Any] | None = None,
     recorded_with: Sequence[str] = (),
     clock: Mapping[str, Any] | None = None,
@@ -64,6 +68,7 @@ def straggler(
 
     share_of_compute: by how much they compute longer than their peers, of how long these do; None if it tells little.
     missing: what the recording lacks to be sure.
+    others_wait_ns: in collectives in which the rank is last, mean of the others. excess_ns: the delay of a step.
     expert_load: of the rank's experts against the mean of the others, if that is why it computes longer.
     recorded_with: options of the profiler with which only these ranks were recorded.
     clock: a counter that shows that the clock of their GPUs is lower, with their rate and that of others.
@@ -77,42 +82,46 @@ def straggler(
     if cause == "operators" and slow_operators is not None:
         each, peers_each = (slow_operators[key] / 1000 for key in ("each_ns", "peers_ns"))
         text = f"{who} take{'s' * (len(ranks) == 1)} {slow_operators['times']:.1f} times as long as "
-        text += f"{_peers(ranks, peers)} for the same operators ({slow_operators['operator']}: {each:.0f} us for "
-        text += f"{peers_each:.0f}), {share_of_step:.0%} of the step, for which the others wait"
+        text += f"{_peers(ranks, peers)} for the same operators ({slow_operators['operator']}: {each:.0f} against "
+        text += f"{peers_each:.0f} us). The others wait {share_of_step:.0%} of the step"
     elif steps == 1 and longest_wait is not None and expert_load is None:
         most = f"{milliseconds(longest_wait['wait_ns'], 1)} ms in one {longest_wait['kind']}"
-        text = f"others wait {milliseconds(others_wait_ns or 0, 1)} ms for {who} (rank {longest_wait['rank']} {most})"
-        text += f", which {longer} than {_peers(ranks, peers)}"
+        text = (
+            f"the others wait {milliseconds(others_wait_ns or 0, 1)} ms for {who} (rank {longest_wait['rank']} {most})"
+        )
+        text += f". {_it(ranks).capitalize()} {longer} than {_peers(ranks, peers)}"
     else:
-        them = "it" if len(ranks) == 1 else "them"
-        text = f"{who} {longer} than {_peers(ranks, peers)}, which wait{'s' * (peers == 1)} for {them}"
-    if late_steps is not None:
-        when = f"in {len(late_steps)} of {steps} steps ({format_ranges(late_steps)}), nobody else in any"
-        text = text.partition(", which")[0] + f" {when}"
+        text = f"{who} {longer} than {_peers(ranks, peers)}"
+        if late_steps is not None:
+            text += f" in {len(late_steps)} of {steps} steps ({format_ranges(late_steps)}). No other rank is late"
+        elif others_wait_ns or excess_ns:
+            text += f". {_waiting(ranks, peers, others_wait_ns, excess_ns)}"
     action = _action(ranks, host, cause, device, host_in)
     if waits_for_device is not None:
         action = f"on {who}: {DO_NOT_WAIT}"
     elif other_devices is not None:
-        gpus = "its GPU is" if len(ranks) == 1 else "their GPUs are"
-        text += f": {gpus} {other_devices['slow']}, the others' {other_devices['others']}"
+        gpus = "Its GPU is" if len(ranks) == 1 else "Their GPUs are"
+        text += f". {gpus} {other_devices['slow']}, the others' {other_devices['others']}"
         action = f"give all ranks GPUs of one model, or {who} less work"
     elif expert_load is not None:
         said = " (estimated)" if expert_load_estimated else ""
-        text += f": its experts receive {expert_load:.2f} times the mean of the others{said}"
+        text += f". Its experts receive {expert_load:.2f} times the mean of the others{said}"
         action = f"even out the load of the experts of {who}"
     elif cause == "more_work":
-        text += f": {'it has' if len(ranks) == 1 else 'they have'} more work"
+        text += f". {'It has' if len(ranks) == 1 else 'They have'} more work"
     elif clock is not None:
-        text += f"; {_their(ranks)} {clock['name']} is {clock['rate']:,.4g}, the others' {clock['others_rate']:,.4g}"
+        rates = f"{clock['name']} is {clock['rate']:,.4g}, the others' {clock['others_rate']:,.4g}"
+        text += f". {_their(ranks).capitalize()} {rates}"
         action = f"look why the clock of {who} is lower: power limit, heat"
     if recorded_with:
-        text += f"; only {who} {'was' if len(ranks) == 1 else 'were'} recorded with {', '.join(recorded_with)}"
-        action = "record all ranks with the same options of the profiler: these alone make a rank slower"
+        text += f". Only {who} {'was' if len(ranks) == 1 else 'were'} recorded with {', '.join(recorded_with)}"
+        action = "record all ranks with the same options of the profiler, which cost time themselves"
     return text, action + _until_sure(certainty, steps, missing)
 
 
 late_steps = entry(
     "late-in-some-steps",
+    "Intermittent straggler",
     "stragglers",
     NOTABLE_SAVING,
     meaning="A rank, or ranks together, are late in some steps, and no other rank is in any.",
@@ -120,12 +129,14 @@ late_steps = entry(
 )(straggler.compose)
 
 
-@entry("idle-in-some-steps", "stragglers", example={"rank": 3, "rank_steps": (7, 8, 9, 10), "steps": 8})
+@entry(
+    "idle-in-some-steps", "Uneven batches", "stragglers", example={"rank": 3, "rank_steps": (7, 8, 9, 10), "steps": 8}
+)
 def idle_steps(rank: int, rank_steps: Sequence[int], steps: int) -> Sentence:
     """A rank computes next to nothing in some steps, as it has no data there. It is late for nobody."""
     when = f"in {len(rank_steps)} of {steps} steps ({format_ranges(rank_steps)})"
     action = "give all ranks as many batches: drop_last, or a sampler that pads"
-    return f"rank {rank} computes nothing {when}, and nobody is late there", action
+    return f"rank {rank} computes nothing {when}. Nobody is late there", action
 
 
 def _longer(
@@ -140,7 +151,7 @@ def _longer(
     s, step = "s" * (len(ranks) == 1), f"{share_of_step:.0%} of the step"
     if waits_for_device is not None:
         calls, others = (waits_for_device[key] for key in ("calls", "peers_calls"))
-        return f"spend{s} {step} longer behind waits for the GPU ({calls:.0f} a step, others {others:.0f})"
+        return f"spend{s} {step} longer in host-device synchronisation ({calls:.0f} a step, others {others:.0f})"
     if cause == "host":
         return f"spend{s} {step} longer {_where(host_in)}"
     if cause in HOST_CAUSES:
@@ -149,9 +160,9 @@ def _longer(
 
 
 def _where(host_in: Mapping[str, Any] | None) -> str:
-    """Return `between operations`, or in what the host is."""
+    """Return `in Python`, or in what the host is."""
     if host_in is None:
-        return "between operations"
+        return "in Python"
     source, before = host_in["source"], host_in["annotation"] == BEFORE_OPERATORS
     if source is not None:
         path, _, function = source.rpartition("): ")
@@ -168,12 +179,13 @@ def _action(
     who = _name(ranks, host)
     if cause == "host":
         known = host_in is not None and (host_in["source"] or host_in["operator"])
-        record = "" if known else f"record {who} with stacks, and "
         if host_in is not None and host_in["annotation"] == BEFORE_OPERATORS:
-            return f"{record}move what Python does there out of the step; if it gets the batch, load ahead in workers"
+            if not known:
+                return f"load the batch ahead in workers, if that is it. R{_RECORD_STACKS[1:]}"
+            return "move what Python does there out of the step. If it gets the batch, load ahead in workers"
         if host_in is not None and host_in["operator"]:
             return f"compare what {who} run{'s' * (len(ranks) == 1)} there with what the others do"
-        return f"{record}move what Python does {'there' if known else 'between operations'} out of the step"
+        return "move what Python does there out of the step" if known else _RECORD_STACKS
     if cause == "operators":
         return f"look at the host of {who}: binding to cores and NUMA nodes, clock rate, other processes"
     if cause in HOST_CAUSES:
@@ -182,6 +194,18 @@ def _action(
         return f"give {who} as much work as others"
     processor = ("GPU" if device == "gpu" else "processor") + "s" * (len(ranks) != 1)
     return f"look at the {processor} of {who}: clock rate, heat, other processes"
+
+
+def _waiting(ranks: Sequence[int], peers: int, others_wait_ns: int | None, excess_ns: int) -> str:
+    """Return how long the others wait, or by how much they are late if most wait for those that wait."""
+    if others_wait_ns is None or others_wait_ns < _MOST * excess_ns:
+        return f"That delays a step by {milliseconds(excess_ns, 1)} ms"
+    who = f"{_their(ranks).capitalize()} peer waits" if peers == 1 else "The others wait"
+    return f"{who} {milliseconds(others_wait_ns, 1)} ms a step"
+
+
+def _it(ranks: Sequence[int]) -> str:
+    return "it" if len(ranks) == 1 else "they"
 
 
 def _their(ranks: Sequence[int]) -> str:
@@ -194,6 +218,7 @@ def _peers(ranks: Sequence[int], peers: int) -> str:
 
 @entry(
     "slow-link",
+    "Slow link",
     "stragglers",
     NOTABLE_SAVING,
     example={
@@ -226,17 +251,18 @@ def slow_link(
     return f"{name} {verb} {slowdown:.1f} times as long {_COMPARED_WITH[reference]}", action
 
 
-@entry("slow-peer", "whatif", NOTABLE_SAVING, example={"rank": 2})
+@entry("slow-peer", "Straggler", "whatif", NOTABLE_SAVING, example={"rank": 2})
 def slow_peer(rank: int) -> Sentence:
     """A rank computes longer than its peers, which wait for its messages: there are no collectives to compare."""
     return (
-        f"rank {rank} computes longer than its peers, which wait for its messages",
+        f"rank {rank} computes longer than its peers. They wait for its messages",
         f"compare what rank {rank} runs with its peers",
     )
 
 
 @entry(
     "expert-load",
+    "Expert imbalance",
     "tensor",
     EXPERT_RATIO,
     example={
@@ -307,8 +333,8 @@ def _until_sure(certainty: str, steps: int, missing: str | None) -> str:
     if certainty == "sure":
         return ""
     if missing is not None:
-        return f"; add {missing} to be sure"
-    return f"; record {max(_LONGER_WINDOW, 2 * steps)} steps to be sure"
+        return f". Sure with {missing}"
+    return f". Sure with tracekit.probe(steps={max(_LONGER_WINDOW, 2 * steps)})"
 
 
 def _name(ranks: Sequence[int], host: str | None) -> str:

@@ -12,6 +12,7 @@ NOTABLE_SHARE = Threshold(0.05, "share of the step")
 NOTABLE_SAVING = Threshold(0.02, "saving, as a share of the step")
 LISTED_SAVING = Threshold(0.01, "saving, as a share of the step, to stand in the table of what-if")
 CLEAR_ERRORS = Threshold(2.0, "saving, in its standard errors", "errors")
+REPLAY_ERROR = Threshold(0.1, "difference of the replayed step from the measured one, for its savings to be unsure")
 WAITED_FOR = Threshold(0.2, "what others wait for a rank, as a share of the step, to come before all savings")
 
 IDLE_SHARE = Threshold(0.2, "idle share of the step, without loading, pauses and named waits, if no saving is known")

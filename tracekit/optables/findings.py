@@ -11,6 +11,7 @@ from tracekit.model.texts import count_text, milliseconds
 
 @entry(
     "persistent-straggler",
+    "Straggler",
     "optables",
     example={"rank": 3, "beyond_ns": 18_400_000, "share": 0.12, "peers": 3, "shown": 19, "steps": 20},
 )
@@ -18,13 +19,14 @@ def persistent_straggler(rank: int, beyond_ns: float, share: float, peers: int, 
     """A rank computes longer than its peers of the same stage, in most steps."""
     text = (
         f"rank {rank} computes {milliseconds(beyond_ns, 1)} ms a step ({share:.0%}) longer than its "
-        f"{'peer' if peers == 1 else 'peers'} of the same stage, in {shown} of {steps} steps: a persistent straggler"
+        f"{'peer' if peers == 1 else 'peers'} of the same stage, in {shown} of {steps} steps"
     )
     return text, f"compare rank {rank}'s device and machine with those of its peers"
 
 
 @entry(
     "stalls",
+    "Stalls",
     "optables",
     example={
         "pattern": "wandering",
@@ -56,22 +58,23 @@ def stalls(
     action = "look for garbage collection, data loading, checkpoints or other jobs at these times"
     match pattern:
         case "wandering":
-            return f"stalls wander: {where}, last {longer} in all", f"no rank is to blame for them; {action}"
+            return f"each time another rank: {where}, last {longer} in all", action
         case "microbatches":
             return (
-                f"microbatches differ in their work: forward and backward of the same ones are longer, {where}",
+                f"forward and backward of the same microbatches are longer: {where}",
                 "make microbatches even, such as by the length of their sequences",
             )
         case "recurring":
             return f"rank {rank} stalls again and again: {operations}, {in_steps}, last {longer} in all", action
         case _:
-            also = "" if others_are_slow else "; no rank is slow otherwise"
+            also = "" if others_are_slow else ". No rank is slow otherwise"
             lasts = f"{'lasts' if count == 1 else 'last'} {longer}, {in_steps}"
             return f"{operations} of {ranks_text(ranks)} {lasts}{also}", action
 
 
 @entry(
     "slow-transfers",
+    "Slow transfers",
     "optables",
     example={
         "steps_with_it": 2,
@@ -87,7 +90,7 @@ def slow_transfers(
 ) -> Sentence:
     """Ranks wait far longer than usual for messages or collectives in some steps."""
     text = (
-        f"ranks wait far longer than usual for messages or collectives in {steps_with_it} of {steps} steps: in step "
+        f"ranks wait far longer than usual for messages or collectives in {steps_with_it} of {steps} steps. In step "
         f"{step} a {operation} takes {milliseconds(duration_ns, 1)} ms instead of {milliseconds(usual_ns, 1)}"
     )
     return text, "look at the network and at the hosts at these times"

@@ -1,12 +1,12 @@
 """The answer in one screen: what ran, what slows it, what to do, and what to type next.
 
-It has at most 24 lines at 80 columns, for any number of ranks. `tracekit analyze --full` prints every table below it.
+It has at most 30 lines at 80 columns, for any number of ranks. `tracekit analyze --full` prints every table below it.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from tracekit.explain.attempts import ATTEMPTS_SECTION
@@ -15,28 +15,32 @@ from tracekit.findings.catalogue import NEXT_LIMITS
 from tracekit.findings.finding import Finding
 from tracekit.model.notes import Note
 from tracekit.model.run import Run, format_ranges, ranks_text
-from tracekit.model.texts import safe_text
+from tracekit.model.texts import count_text, safe_text
 from tracekit.render.console import headline, next_command, text_line
-from tracekit.render.rank_bars import SHOWN_RANKS, bars, draw_bar, legend, ranks_to_show, step_to_show
+from tracekit.render.picture import draw_picture
 from tracekit.render.sections.job import attempts_text
 from tracekit.report.report import Report
+from tracekit.report.shown_ranks import SHOWN_RANKS, ranks_to_show, step_to_show
+from tracekit.report.step_picture import step_picture
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 
-LINES = 24
+LINES = 30
 _SHOWN_FINDINGS = 3
-_LEAST_BARS = 3
+_LEAST_ROWS = 4
+_BESIDE_ROWS = 5  # legend, scale, arrow, how many there are
 _INDENT = 3
 _CLEARLY_MORE = 1.1
-_MOST_LINES = {"text": 2, "action": 2, "note": 2, "attempts": 2}
+_ENOUGH_STEPS = 10  # for a verdict
+_MOST_LINES = {"text": None, "action": None, "note": 2, "attempts": 2}  # a claim and its remedy are never cut
 
 
 def answer(report: Report, width: int) -> list[Text]:
     """Return the lines, none of them longer than `width` but for the command, which a shell takes in one piece."""
     run = report.run
-    command = next_command("open", run, *open_options(report))
+    command = next_command("report", run)
     head = list(headline(run, width).split())
     for line in head:
         line.truncate(width, overflow="ellipsis")
@@ -44,12 +48,13 @@ def answer(report: Report, width: int) -> list[Text]:
         head += wrapped_lines(attempts_text(attempts), "", width, _MOST_LINES["attempts"], "")
     tail = [*_notes(run, width), command]
     tail_lines = len(tail) - 1 + -(-len(command) // width)
-    ranks = sum(1 for summary in run.ranks if any(step.complete for step in summary.steps))
-    least_bars = min(ranks, _LEAST_BARS)
-    room = LINES - len(head) - tail_lines - 2 - (least_bars + 1 if ranks else 0) - (1 if ranks else 0)
+    has_steps = any(step.complete for summary in run.ranks for step in summary.steps)
+    least_rows = min(len(run.ranks), _LEAST_ROWS) + _BESIDE_ROWS + 1 if has_steps else 0
+    room = LINES - len(head) - tail_lines - 2 - least_rows
     findings = _findings(report.findings, mean_step_ns(run), width, room)
-    used = len(head) + 1 + len(findings) + 1 + tail_lines + (2 if ranks else 0)
-    drawn = _bars(report, ranks, max(min(SHOWN_RANKS, LINES - used), 0), width)
+    used = len(head) + 1 + len(findings) + 1 + tail_lines + 1
+    picture = step_picture(report, min(SHOWN_RANKS, LINES - used - _BESIDE_ROWS))
+    drawn = [] if picture is None else draw_picture(picture, len(run.ranks), width)
     blank = text_line("")
     return [*head, blank, *findings, *([blank, *drawn] if drawn else []), blank, *tail]
 
@@ -75,7 +80,7 @@ def finding_lines(number: int, finding: Finding, step_ns: float, width: int) -> 
     """Return what is the case, then what it saves, how sure that is, and what to do."""
     lines = wrapped_lines(finding.text, f"{number}. ", width, _MOST_LINES["text"], "bold" if number == 1 else "")
     return lines + wrapped_lines(
-        "; ".join(finding_facts(finding, step_ns)), " " * _INDENT, width, _MOST_LINES["action"], ""
+        sentences(finding_facts(finding, step_ns)), " " * _INDENT, width, _MOST_LINES["action"], ""
     )
 
 
@@ -84,14 +89,30 @@ def finding_text(finding: Finding, step_ns: float) -> str:
 
     step_ns: the mean step.
     """
-    return "; ".join(part for part in (finding.text, *finding_facts(finding, step_ns)) if part)
+    return sentences([finding.text, *finding_facts(finding, step_ns)])
+
+
+def sentences(parts: Iterable[str]) -> str:
+    """Return parts as sentences, each with a capital letter, without the last full stop."""
+    return ". ".join(part[:1].upper() + part[1:] for part in parts)
 
 
 def finding_facts(finding: Finding, step_ns: float) -> list[str]:
     """Return what a finding saves, how sure that is, and what to do. step_ns: the mean step."""
-    likely = "likely, not sure" if finding.certainty == "likely" else None
-    facts = [_saving(finding, step_ns), likely, finding.action]
+    facts = [_saving(finding, step_ns), _doubt(finding), finding.action]
     return [fact for fact in facts if fact]
+
+
+def _doubt(finding: Finding) -> str | None:
+    """Return that a finding is not sure, and why, if that is known in few words."""
+    if finding.certainty == "sure":
+        return None
+    error = finding.evidence.get("replay_error")
+    if isinstance(error, float):
+        return f"likely (the replay is {abs(error):.0%} off the measured step)"
+    steps = finding.evidence.get("steps")
+    few = isinstance(steps, int) and steps < _ENOUGH_STEPS and not finding.evidence.get("missing")
+    return f"likely (only {count_text(steps, 'step')} recorded)" if few else "likely, not sure"
 
 
 def _saving(finding: Finding, step_ns: float) -> str | None:
@@ -117,16 +138,8 @@ def saving_share_text(finding: Finding, step_ns: float) -> str:
     share = f"{most}{saving_ns / max(step_ns, 1):.0%}"
     least_ns = saving_ns - (finding.saving_error_ns or 0)
     if "behind_ns" in finding.evidence and finding.time_ns and least_ns > _CLEARLY_MORE * finding.time_ns:
-        return f"{share}, with the waiting behind it"
+        return f"{share}, with the others' waiting"
     return share
-
-
-def _bars(report: Report, ranks: int, count: int, width: int) -> list[Text]:
-    if not count:
-        return []
-    drawn = bars(report.run, ranks_to_show(report, count))
-    label_width = max((len(f"rank {bar.rank}") for bar in drawn), default=0)
-    return [legend(drawn, ranks, width), *(draw_bar(bar, label_width, width) for bar in drawn)] if drawn else []
 
 
 def _notes(run: Run, width: int) -> list[Text]:
@@ -158,8 +171,8 @@ def open_options(report: Report) -> list[str]:
     return options
 
 
-def wrapped_lines(text: str, prefix: str, width: int, most: int, style: str) -> list[Text]:
-    """Return a text in at most so many lines, the first behind a prefix; what is too long ends in an ellipsis."""
+def wrapped_lines(text: str, prefix: str, width: int, most: int | None, style: str) -> list[Text]:
+    """Return a text in lines, the first behind a prefix. What is longer than `most` lines ends in an ellipsis."""
     if not text:
         return []
     lines = textwrap.wrap(

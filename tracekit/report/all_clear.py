@@ -7,11 +7,12 @@ is notable, no rank is named, and the ranks' steps are equally long. Else the la
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tracekit.explain.diagnosis.diagnosis import Diagnosis
 from tracekit.explain.stragglers.stragglers import Stragglers
+from tracekit.findings.claims import coverage
 from tracekit.findings.finding import Finding
 from tracekit.findings.steps import no_complete_step, nothing_notable, ranks_without_times, unexplained_part
 from tracekit.findings.thresholds import MOSTLY_COMPUTE, NOTABLE_SHARE
@@ -46,6 +47,16 @@ def without_findings(run: Run, results: Mapping[str, Any]) -> Finding:
     compute_ns = sum(step.compute_ns for step in steps)
     evidence = {"compute_ns": compute_ns // len(steps), "step_ns": step_ns // len(steps)}
     return nothing_notable(severity="info", evidence={"compute_share": compute_ns / step_ns, **evidence})
+
+
+def unsaid_cause(results: Mapping[str, Any], findings: Sequence[Finding]) -> list[Finding]:
+    """Return a finding on the largest cause of the step beside work, if it is notable and no finding is about it."""
+    largest = max(_causes(results), default=None, key=lambda part: part[0])
+    if largest is None or not findings:
+        return []
+    diagnosis = results["diagnosis"]
+    unexplained_ns = coverage(diagnosis.step_ns, rows_of(diagnosis, "causes"), findings).unexplained_ns
+    return [_unexplained(largest)] if largest[1] in unexplained_ns else []
 
 
 def _unexplained(largest: _Part, late_by: str | None = None, **fields: Any) -> Finding:

@@ -15,8 +15,16 @@ from tracekit.explain.sections import SECTIONS
 from tracekit.explain.step_time.breakdown import overhead_findings
 from tracekit.explain.step_time.idle import idle_findings
 from tracekit.explain.step_time.step_lengths import mean_step_ns, noisy_steps, step_lengths
+from tracekit.explain.stragglers.arrivals import Arrivals
 from tracekit.explain.stragglers.host_causes import paused_by_step_ns
-from tracekit.explain.whatif.whatif import state_saving, with_fields, with_next_limit, with_stated_savings
+from tracekit.explain.stragglers.stragglers import arrivals
+from tracekit.explain.whatif.whatif import (
+    state_saving,
+    with_fields,
+    with_next_limit,
+    with_replay_error,
+    with_stated_savings,
+)
 from tracekit.findings.finding import Finding, held
 from tracekit.findings.hosts import IDLE_ENTRIES, idle_unexplained
 from tracekit.findings.ranking import rank_findings, with_noise
@@ -28,7 +36,7 @@ from tracekit.model.texts import count_text
 from tracekit.rank.communication_rules import CommunicationRule
 from tracekit.rank.idle_causes import IDLE_CAUSES
 from tracekit.read.cache.store import CacheChoice
-from tracekit.report.all_clear import without_findings
+from tracekit.report.all_clear import unsaid_cause, without_findings
 from tracekit.report.tables import report_tables
 from tracekit.stats.grouped import summed
 
@@ -55,12 +63,14 @@ class Report:
             errors; then whoever the others wait for though no replay tells why; then by saving; then by the time that
             they are about.
         close: what was close to being a finding, the closest first; `Finding.conditions` says what it lacks.
+        arrivals: who came last to each collective and message; None unless the section "stragglers" was asked for.
     """
 
     run: Run
     results: Mapping[str, Any]
     findings: tuple[Finding, ...]
     close: tuple[Finding, ...] = ()
+    arrivals: Arrivals | None = None
 
     @cached_property
     def filled_tables(self) -> dict[str, FilledTable]:
@@ -154,7 +164,8 @@ def analyze(
     close = sorted((each for each in (*candidates, *noise) if not each.holds), key=lambda each: -each.closeness)
     if guard.notes:
         run = replace(run, notes=(*run.notes, *guard.notes))
-    return Report(run=run, results=results, findings=tuple(findings), close=tuple(close))
+    arrived = guard.run("arrivals", None, analysis_input.once, arrivals) if "stragglers" in requested else None
+    return Report(run=run, results=results, findings=tuple(findings), close=tuple(close), arrivals=arrived)
 
 
 def _candidates(results: Mapping[str, Result | Unavailable]) -> list[Finding]:
@@ -191,5 +202,6 @@ def _ranked(run: Run, results: Mapping[str, Any], findings: list[Finding], noise
     causes = rows_of(diagnosis, "causes") if isinstance(diagnosis, Diagnosis) else ()
     step_ns = diagnosis.step_ns if causes and isinstance(diagnosis, Diagnosis) else mean_step_ns(run)
     ranked = rank_findings(findings, step_ns, causes, lambda finding, made: state_saving(finding, whatif, made))
+    ranked += unsaid_cause(results, ranked)
     ranked = [with_next_limit(finding, whatif, ranked[:index]) for index, finding in enumerate(ranked)]
-    return with_noise(held(noise), ranked)
+    return with_noise(held(noise), [with_replay_error(finding, whatif) for finding in ranked])

@@ -15,6 +15,7 @@ _FULL = 0.8  # of a server's threads
 
 @entry(
     "waiting-for-remote-calls",
+    "Remote calls",
     "rpc",
     REMOTE_CALLS_SHARE,
     example={
@@ -44,14 +45,14 @@ def waiting_for_remote_calls(
 
     held_ns: of the service, until other calls had come. server_load: how many calls are served at a time.
     """
-    text = f"waiting for remote calls takes {wait_share:.0%} of the step, most for {function} on {callee}"
+    text = f"waiting for them takes {wait_share:.0%} of the step. Most is {function} on {callee}"
     if round_trip_ns is None or service_ns is None:
         return text, f"record {callee} too, to see how much of that is its work"
-    text += f"; {service_ns / max(round_trip_ns, 1):.0%} of a round trip is service there"
+    text += f". {service_ns / max(round_trip_ns, 1):.0%} of a round trip is service there"
     action = f"send less to {callee}, in fewer calls, or ahead of need"
     if held_ns >= _HELD * service_ns:
-        text += ", most of it until other calls have come"
-        action = f"let {callee} answer before all calls have come, or have trainers send them at the same time"
+        text += ", mostly until other calls have come"
+        action = f"let {callee} answer before all calls have come, or send them at the same time"
     elif service_ns >= _SERVICE * round_trip_ns:
         action = f"make {function} faster, or spread it over more processes than {callee}"
         if cpu_ns is not None and cpu_ns < _ON_CPU * service_ns:
@@ -61,6 +62,6 @@ def waiting_for_remote_calls(
                 "device"
             )
     elif server_threads and server_load is not None and server_load >= _FULL * server_threads:
-        text += f"; its {server_threads} threads are busy"
+        text += f". Its {server_threads} threads are busy"
         action = f"give {callee} more threads (num_worker_threads), or serve from more processes"
     return text, action

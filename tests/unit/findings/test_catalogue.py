@@ -45,11 +45,20 @@ def test_an_entry_has_an_id_a_section_and_a_meaning(entry: Entry) -> None:
     assert entry.meaning.endswith(".")
 
 
+@pytest.mark.parametrize("entry", catalogue().values(), ids=lambda entry: entry.id)
+def test_a_sentence_is_short_and_begins_with_the_term_that_is_the_tag(entry: Entry) -> None:
+    finding = entry(evidence=entry.example)
+    assert finding.text.upper().startswith(f"{finding.tag}: ")
+    for said in (finding.text, finding.action or ""):
+        assert len(said) <= 160
+        assert max(len(sentence.split()) for sentence in said.split(". ")) <= 25
+
+
 def test_the_largest_part_of_the_bubbles_is_named_first() -> None:
     """The screen cuts a sentence that is too long for it at its end."""
     entry = catalogue()["pipeline-bubble"]
     text, _ = entry.sentence({**entry.example, "late_peer_ns": 60_000_000})
-    assert text.partition(": ")[2].startswith("late peers")
+    assert text.split(": ")[2].startswith("late peers")
 
 
 def test_a_finding_holds_if_all_of_its_conditions_do() -> None:

@@ -72,12 +72,12 @@ def test_a_rank_that_is_late_from_before_the_recording_comes_first_if_others_wai
     assert rank_findings([known, general], STEP_NS) == [general, known]
 
 
-def test_a_bound_counts_half() -> None:
+def test_an_upper_bound_comes_after_what_savings_are_known_of() -> None:
     bound = replace(finding("transfers take long", remedy="network", time_ns=16), evidence={"bound_ns": 12})
     buckets = finding("they are not in buckets", cause="transfer", saving_ns=7)
     other = finding("something else", saving_ns=5)
 
-    assert rank_findings([bound, buckets, other], STEP_NS) == [buckets, bound, other]
+    assert rank_findings([bound, buckets, other], STEP_NS) == [buckets, other, bound]
 
 
 CAUSES = [
@@ -106,6 +106,20 @@ def test_two_findings_claim_no_time_twice() -> None:
         ("small messages", 90, None),
         ("launches are late", 50, 30),
         ("transfers", 110, None),
+    ]
+
+
+def test_idle_time_of_a_rank_that_is_named_is_its_own_without_a_replay() -> None:
+    """GIVEN a rank that idles for most of the idle time on a critical path that no longer passes it."""
+    late = finding("rank 2 is late", rank=2, remedy="ranks", cause="host_bound", time_ns=200)
+    launches = finding("the host launches late", remedy="host", cause="host_bound", time_ns=250)
+    causes = [{"cause": "host_bound", "ranks": [], "time_ns": 250}]
+
+    ranked = rank_findings([launches, late], STEP_NS, causes)
+
+    assert [(each.text, each.time_ns) for each in ranked] == [
+        ("rank 2 is late", 200),
+        ("the host launches late", 50),
     ]
 
 

@@ -69,7 +69,7 @@ def test_the_table_has_the_numbers_of_these_reports() -> None:
 def test_the_savings_of_the_text_are_those_of_the_replays(run: str) -> None:
     result, text = summary(run), (REPORTS / run / "terminal.txt").read_text()
     assert len(text.splitlines()) <= LINES
-    printed = re.findall(r"saves ([\d.]+)(?: ± [\d.]+)? ms", " ".join(text.split()))
+    printed = re.findall(r"[Ss]aves ([\d.]+)(?: ± [\d.]+)? ms", " ".join(text.split()))
     stated = [said for said in result["findings"] if said["saving_ns"]]
     assert printed == [f"{said['saving_ns'] / 1e6:.1f}" for said in stated][: len(printed)]
     assert bool(printed) == bool(stated)

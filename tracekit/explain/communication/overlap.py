@@ -77,8 +77,16 @@ def exposed_findings(run: Run) -> list[Finding]:
         exposed_communication(
             cause="communication",
             time_ns=exposed_ns // len(steps),
-            evidence={"exposed_share": share, "kind": kind, "phase": phase, "exposed_ns": most_ns}
-            | blocking_evidence(run),
+            evidence={
+                "exposed_share": share,
+                "kind": kind,
+                "phase": phase,
+                "exposed_ns": most_ns,
+                "all_ranks": all(summary.is_measured for summary in run.ranks)
+                and not run.missing_ranks
+                and len(run.ranks) >= (run.world_size or 2),
+                **blocking_evidence(run),
+            },
             remedy="communication",
             conditions=[NOTABLE_SHARE.reached_by(share)],
         )

@@ -56,9 +56,8 @@ def bucket_findings(run: Run, outcome: BucketWhatIf | Unavailable, times: _Rows)
     limit = _other_limit(outcome, step_ns) if isinstance(outcome, BucketWhatIf) else []
     settings = setting_findings(run, modules, outcome, step_ns) if isinstance(outcome, BucketWhatIf) else []
     findings = [*limit, *settings]
-    findings += (
-        [] if held(limit) else [*_one_bucket(run, modules, times, step_ns), *_tail(run, modules, times, step_ns)]
-    )
+    if not held(limit):
+        findings += [*_one_bucket(run, modules, times, step_ns), *_tail(run, modules, times, step_ns, outcome)]
     findings += [*_blocked(run, step_ns), *_unused(run, modules, step_ns), *_before_rebuilding(times, modules)]
     return tuple(findings)
 
@@ -115,7 +114,9 @@ def _one_bucket(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: f
         )
 
 
-def _tail(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: float) -> Iterator[Finding]:
+def _tail(
+    run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: float, outcome: BucketWhatIf | Unavailable
+) -> Iterator[Finding]:
     """Find what no compute covers of the last bucket, on the rank that waits least for others.
 
     One rank alone may wait for others that are missing.
@@ -150,9 +151,17 @@ def _tail(run: Run, modules: Sequence[DdpModule], times: _Rows, step_ns: float) 
                 "first_parameter": bucket.parameters[0] if bucket.parameters else None,
                 "tail_ns": least_ns,
                 "share": least_ns / step_ns,
+                "smaller_saves_ns": _smaller_saves_ns(outcome),
             },
             conditions=[TAIL_SHARE.reached_by(least_ns / step_ns)],
         )
+
+
+def _smaller_saves_ns(outcome: BucketWhatIf | Unavailable) -> int | None:
+    """Return what the best of the smaller limits saves, by their replay; None where none was replayed."""
+    caps = () if isinstance(outcome, Unavailable) else outcome.caps
+    present_mb = next((cap.bucket_cap_mb for cap in caps if cap.present), 0.0)
+    return max((cap.saving_ns for cap in caps if cap.bucket_cap_mb < present_mb), default=None)
 
 
 def _least_ns(run: Run, part_ns: Mapping[tuple[int, int], int]) -> int:

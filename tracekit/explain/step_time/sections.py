@@ -28,6 +28,7 @@ from tracekit.explain.step_time.tables import (
     UNCLASSIFIED_KERNELS,
     RecordingCost,
 )
+from tracekit.explain.step_time.timelines import STEP_TIMELINES, step_timelines
 from tracekit.findings.finding import Finding
 from tracekit.model.metadata import MemoryUse
 from tracekit.model.run import Run
@@ -79,11 +80,12 @@ PHASES_SECTION: Section[StepPhases] = Section(
 
 BREAKDOWN_SECTION: Section[Breakdown] = Section(
     name="breakdown",
-    reads=(CONFIGURATION, IDLE_SUMS, LAUNCH_CALLS, NAMED_WAITS, UNCLASSIFIED_KERNELS),
+    reads=(CONFIGURATION, IDLE_SUMS, LAUNCH_CALLS, NAMED_WAITS, STEP_TIMELINES, UNCLASSIFIED_KERNELS),
     keeps={
         IDLE_SUMS: idle_sums,
         LAUNCH_CALLS: launch_calls,
         RECORDING_COST: _recording_cost,
+        STEP_TIMELINES: step_timelines,
         UNCLASSIFIED_KERNELS: unclassified_kernels,
     },
     analyze=lambda given: breakdown(given.run),

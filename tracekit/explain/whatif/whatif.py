@@ -39,7 +39,7 @@ from tracekit.explain.whatif.peer_speed import at_peers_speed
 from tracekit.findings.catalogue import restated
 from tracekit.findings.communication import REPLAYED_ACTIONS
 from tracekit.findings.finding import SAVES_NOTHING, Finding, Remedy
-from tracekit.findings.thresholds import NOTABLE_SHARE
+from tracekit.findings.thresholds import NOTABLE_SHARE, REPLAY_ERROR
 from tracekit.model.events import Bool
 from tracekit.model.run import Run
 from tracekit.model.table import DerivedFrame, Rows
@@ -301,6 +301,15 @@ def state_saving(finding: Finding, whatif: WhatIf | Unavailable | None, made: Se
     if "bound_ns" in finding.evidence:
         return restated(finding, evidence)
     return replace(finding, saving_ns=None, saving_error_ns=None, evidence=evidence)
+
+
+def with_replay_error(finding: Finding, whatif: WhatIf | Unavailable | None) -> Finding:
+    """Return a finding with the replay's error if that is large, which makes what it says of savings unsure."""
+    is_off = isinstance(whatif, WhatIf) and abs(whatif.replay_error) > REPLAY_ERROR
+    if not is_off or not {"change", "bound_ns"} & finding.evidence.keys():
+        return finding
+    evidence = {**finding.evidence, "replay_error": cast(WhatIf, whatif).replay_error}
+    return replace(finding, certainty="likely", evidence=evidence)
 
 
 def with_next_limit(finding: Finding, whatif: WhatIf | Unavailable | None, made: Sequence[Finding]) -> Finding:

@@ -15,12 +15,12 @@ from tracekit.explain.whatif.tables import WHATIF
 from tracekit.findings.finding import Finding
 from tracekit.model.table import rows_of
 from tracekit.model.texts import safe_text, shortened
-from tracekit.render.answer import finding_facts, open_options
+from tracekit.render.answer import finding_facts, open_options, sentences
 from tracekit.render.console import command_line, headline
 from tracekit.render.grid import Grid, grid_of
-from tracekit.render.rank_bars import ranks_to_show
 from tracekit.render.sections.text import cause_rows, change_rows
 from tracekit.report.report import Report
+from tracekit.report.shown_ranks import ranks_to_show
 
 _SHOWN_FINDINGS = 5
 _SHOWN_RANKS = 16
@@ -79,7 +79,7 @@ def folded_table(grid: Grid) -> list[str]:
 
 
 def _finding_lines(number: int, finding: Finding, step_ns: float) -> list[str]:
-    facts = "; ".join(finding_facts(finding, step_ns))
+    facts = sentences(finding_facts(finding, step_ns))
     text = f"{number}. **{markdown_text(finding.text)}**"
     return [*([f"{text}  ", f"   {markdown_text(facts)}"] if facts else [text]), ""]
 

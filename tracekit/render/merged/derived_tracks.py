@@ -17,6 +17,7 @@ import numpy.typing as npt
 from tracekit.explain.ddp.tables import BUCKET_REDUCTIONS, DDP_MODULES, WHOLE
 from tracekit.explain.pipeline.tables import ACTIONS
 from tracekit.explain.step_time.phases import phase_times
+from tracekit.explain.stragglers.peer_waits import Lateness, PeerWaits
 from tracekit.loading.options import StepSelection
 from tracekit.loading.recording import Recording
 from tracekit.model.columnar import Columnar
@@ -37,7 +38,6 @@ from tracekit.render.merged.arrows import (
     ids_of,
     launch_arrows,
 )
-from tracekit.render.merged.lateness import Lateness, PeerWaits
 from tracekit.render.merged.plan import RankPlan
 from tracekit.render.slices import ROLES, Argument, Flows, Slices
 

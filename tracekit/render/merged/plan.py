@@ -16,13 +16,7 @@ from tracekit.explain.pipeline.steps import pipeline_steps
 from tracekit.explain.pipeline.tables import ACTIONS
 from tracekit.explain.stragglers.arrivals import arrivals_of
 from tracekit.explain.stragglers.collective_instances import CollectiveInstances
-from tracekit.explain.stragglers.stragglers import counted_steps
-from tracekit.model.columnar import Columnar
-from tracekit.model.communication import GroupKey
-from tracekit.model.events import ABSENT, Int64
-from tracekit.model.run import ClockModel, Run, clocks_are_comparable
-from tracekit.model.summary import RankSummary
-from tracekit.render.merged.lateness import (
+from tracekit.explain.stragglers.peer_waits import (
     Lateness,
     PeerWaits,
     grouped,
@@ -31,6 +25,12 @@ from tracekit.render.merged.lateness import (
     message_waits_of,
     waits_of,
 )
+from tracekit.explain.stragglers.stragglers import counted_steps
+from tracekit.model.columnar import Columnar
+from tracekit.model.communication import GroupKey
+from tracekit.model.events import ABSENT, Int64
+from tracekit.model.run import ClockModel, Run, clocks_are_comparable
+from tracekit.model.summary import RankSummary
 from tracekit.render.slices import ROLES
 
 if TYPE_CHECKING:

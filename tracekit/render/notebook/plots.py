@@ -18,9 +18,9 @@ from tracekit.explain.whatif.tables import WHATIF
 from tracekit.model.table import Table, rows_of, tables_of
 from tracekit.model.texts import safe_text, shortened
 from tracekit.render.grid import bars_of
-from tracekit.render.rank_bars import ranks_to_show
 from tracekit.render.sections.text import rows_to_show
 from tracekit.report.report import Report
+from tracekit.report.shown_ranks import ranks_to_show
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

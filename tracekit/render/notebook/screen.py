@@ -12,12 +12,13 @@ from tracekit.findings.finding import Finding
 from tracekit.model.notes import Note
 from tracekit.model.run import Run
 from tracekit.model.texts import milliseconds, safe_text, shortened
-from tracekit.render.answer import finding_facts
+from tracekit.render.answer import finding_facts, sentences
 from tracekit.render.console import headline
 from tracekit.render.grid import Grid
-from tracekit.render.rank_bars import SHOWN_RANKS, RankBar, bars, ranks_to_show
+from tracekit.render.rank_bars import RankBar, bars
 from tracekit.render.run_info import ranks_grid
 from tracekit.report.report import Report
+from tracekit.report.shown_ranks import SHOWN_RANKS, ranks_to_show
 
 _SHOWN_FINDINGS = 3
 _LONGEST_TEXT = 300
@@ -80,7 +81,7 @@ def _head(run: Run) -> str:
 
 
 def _finding(finding: Finding, step_ns: float) -> str:
-    facts = "; ".join(finding_facts(finding, step_ns))
+    facts = sentences(finding_facts(finding, step_ns))
     return f"<li><b>{html_text(finding.text)}</b>{f'<br>{html_text(facts)}' if facts else ''}</li>"
 
 

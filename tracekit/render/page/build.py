@@ -50,9 +50,10 @@ from tracekit.render.page.contract import (
 )
 from tracekit.render.page.first_screen import finding_views, header, open_command, step_view
 from tracekit.render.page.lanes import LaneReader, lane_views, read_again
+from tracekit.render.page.picture import picture_view
 from tracekit.render.page.size import Amounts, amounts_for, cut_tables, inert, rows_cut, script_json
-from tracekit.render.rank_bars import reasons_to_show
 from tracekit.report.report import Report
+from tracekit.report.shown_ranks import reasons_to_show
 
 _MEANS: tuple[tuple[str, Section[Any], str, str], ...] = (
     ("communication", OVERLAP_SECTION, "by_kind", "communication_by_kind"),
@@ -131,6 +132,9 @@ _IMPORTANT_RANKS = 16  # that stay in tables that are cut
 _BINS = 600  # of a step in lanes
 _OPERATIONS = 100  # of a rank in a step
 
+_OF_REPORT = f'id="{DATA_ID}">{{"result":{{"schema_version":'.encode()
+"""The beginning of the data block of a report; that of a comparison goes on otherwise."""
+
 _HEAD, _DATA, _SCRIPT = "<!--tracekit:head-->", "<!--tracekit:data-->", "<!--tracekit:script-->"
 
 
@@ -160,6 +164,7 @@ def page_data(report: Report, read_lanes: LaneReader | None, amounts: Amounts) -
         header=header(report, result),
         open_command=open_command(report),
         findings=finding_views(report),
+        picture=picture_view(report),
         step=step_view(report, result),
         rank_map=ranks,
         rank_steps=steps,
@@ -318,6 +323,11 @@ def write_page(path: Path, report: Report, read_lanes: LaneReader | None = read_
     """
     with new_file(path, force=force) as stream:
         stream.write(report_html(report, read_lanes).encode())
+
+
+def is_page(path: Path) -> bool:
+    """Return whether a file is the page of a report, of any run. Raises OSError."""
+    return path.is_file() and _OF_REPORT in path.read_bytes()
 
 
 def _hash(text: str) -> str:

@@ -155,6 +155,65 @@ class MessagePairs(TypedDict):
     mean_bps: list[float | None]
 
 
+class PicturePart(TypedDict):
+    """What a rank does for some time of the picture: its name, colour as #rrggbb, and whether it is an outline."""
+
+    name: str
+    colour: str
+    is_hollow: bool
+
+
+class PictureLine(TypedDict):
+    """One rank in the picture, or several that look the same.
+
+    Attributes:
+        alike: How many ranks that are not drawn look the same.
+        stages: Of its pipeline; empty without one.
+        segments: Start, end and index into `PictureView.parts`, in ns from the begin of the picture.
+        step_ns: The length of its step, of which the four times below are parts.
+    """
+
+    rank: int
+    alike: int
+    stages: list[int]
+    label: str
+    segments: list[list[int]]
+    step_ns: int
+    compute_ns: int
+    exposed_comm_ns: int
+    exposed_copy_ns: int
+    idle_ns: int
+
+
+class PictureArrow(TypedDict):
+    """The longest wait for a rank that is drawn, in ns from the begin of the picture, and what ends it."""
+
+    waiting_rank: int
+    late_rank: int
+    start_ns: int
+    end_ns: int
+    text: str
+
+
+class PictureView(TypedDict):
+    """One typical step.
+
+    Attributes:
+        length_ns: From the first begin of a rank's step to the last end.
+        is_aligned: Rows are on one clock; else each begins with its own step.
+        ranks: How many the run has.
+        rows: Stages of a pipeline in order, or the last to arrive first.
+    """
+
+    step: int
+    length_ns: int
+    is_aligned: bool
+    ranks: int
+    parts: list[PicturePart]
+    rows: list[PictureLine]
+    arrow: PictureArrow | None
+
+
 class LaneSpans(TypedDict):
     """The longest operations of one rank in one step: k columns. Times are since the start of the view.
 
@@ -184,7 +243,7 @@ class LaneRank(TypedDict):
     """
 
     rank: int
-    reason: Literal["blamed", "critical", "median", "lowest"]
+    reason: Literal["blamed", "waits", "critical", "median", "lowest"]
     start_ns: int
     end_ns: int
     covered: list[list[int]]

@@ -26,13 +26,14 @@ from tracekit.render.page.chart_contract import (
     FsdpLadder,
     LaneView,
     MessagePairs,
+    PictureView,
     PipelineView,
     RankMap,
     RankSteps,
     Skew,
 )
 
-CONTRACT_VERSION = 1
+CONTRACT_VERSION = 2
 DATA_ID = "tracekit-data"
 """The id of the data block's element."""
 
@@ -78,7 +79,7 @@ class FindingView(TypedDict):
         text: The finding as the terminal prints it: what is the case, what it saves, how sure that is, what to do.
         saving_share: Its saving by the mean step; null without a saving.
         saving_share_text: The same as it is printed, with a word if waiting ends as well; null likewise.
-        ranks: Ranks that "show evidence" filters by; empty: all ranks.
+        ranks: Ranks that "show evidence" filters by: whom it is about, who waits longest, a typical one; empty: all.
         steps: Steps that it filters by; empty: all steps.
         groups: Ids of the process groups that its evidence names, by id or by name; empty: none.
         kind: The kind of communication that it names; null: none.
@@ -121,26 +122,6 @@ class StepCause(TypedDict):
     ranks: list[int]
 
 
-class Bar(TypedDict):
-    """The mean step of one rank; the four parts sum to `step_ns`, up to rounding.
-
-    Attributes:
-        role: Why it is shown. By the length of the step without waiting (exposed communication): where ranks meet in
-            every step, all steps are as long.
-        idle_by_cause: The causes sum to `idle_ns`; a key is a cause of `result.idle_causes`.
-    """
-
-    role: Literal["slowest", "median", "fastest"]
-    rank: int
-    steps: int
-    step_ns: float
-    compute_ns: float
-    exposed_comm_ns: float
-    exposed_copy_ns: float
-    idle_ns: float
-    idle_by_cause: dict[str, float]
-
-
 class WaterfallRow(TypedDict):
     """One bar of the what-if waterfall, from `from_ns` to `to_ns` on an axis of time per step.
 
@@ -171,7 +152,6 @@ class StepView(TypedDict):
     step_ns: int | None
     reason: str | None
     causes: list[StepCause]
-    bars: list[Bar]
     waterfall: list[WaterfallRow]
     waterfall_reason: str | None
 
@@ -219,6 +199,7 @@ class Page(TypedDict):
     Attributes:
         version: `CONTRACT_VERSION`.
         open_command: What shows the typical step in Perfetto; of many ranks those that matter.
+        picture: Null where no rank completed a step.
         means: Means a step over all ranks, by the name of the table in `result` with the rows of each rank:
             "communication", "phases", "fsdp" and "tensor" are rows of the tables `communication_by_kind`,
             `phases_by_phase`, `fsdp_by_module` and `tensor_by_module`; "idle_causes" has `cause` and `total_ns`.
@@ -235,6 +216,7 @@ class Page(TypedDict):
     header: Header
     open_command: str
     findings: list[FindingView]
+    picture: PictureView | None
     step: StepView
     rank_map: RankMap
     rank_steps: RankSteps

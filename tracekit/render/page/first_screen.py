@@ -13,11 +13,11 @@ from tracekit.model.run import Run, clocks_are_comparable, format_ranges, larges
 from tracekit.model.texts import duration, milliseconds, safe_text
 from tracekit.render.answer import finding_text, saving_share_text
 from tracekit.render.console import headline
-from tracekit.render.page.contract import Bar, FindingView, Header, StepCause, StepView, WaterfallRow
-from tracekit.render.rank_bars import SHOWN_RANKS, ranks_to_show
+from tracekit.render.page.contract import FindingView, Header, StepCause, StepView, WaterfallRow
 from tracekit.render.sections.lines import overhead_text
 from tracekit.render.sections.text import where_text
 from tracekit.report.report import Report
+from tracekit.report.shown_ranks import SHOWN_RANKS, evidence_ranks, ranks_to_show
 
 _WIDTH = 200  # of the headline, in characters
 _PART: dict[str, Literal["compute", "communication", "bubble", "other"]] = {
@@ -84,8 +84,7 @@ def finding_views(report: Report) -> list[FindingView]:
 
 def _finding_view(report: Report, finding: Finding, step_ns: int) -> FindingView:
     run = report.run
-    measured = {summary.rank for summary in run.ranks if summary.is_measured}
-    ranks = [rank for rank in finding.concerned if rank in measured]
+    ranks = evidence_ranks(report, finding)
     steps = [step for step in (_step_of(finding),) if step is not None and step in run.common_steps()]
     text = finding_text(finding, step_ns)
     command = open_command(report, ranks, steps)
@@ -155,13 +154,12 @@ def _literal(text: str) -> str:
 
 
 def step_view(report: Report, result: dict[str, Any]) -> StepView:
-    """Return what the mean step consists of, by cause, by rank, and what changes would save."""
+    """Return what the mean step consists of, by cause, and what changes would save."""
     diagnosis, whatif = result.get("diagnosis"), result.get("whatif")
     return StepView(
         step_ns=None if diagnosis is None else diagnosis["step_ns"],
         reason=None if diagnosis is not None else _reason(report, "diagnosis", "no step that all ranks completed"),
         causes=[] if diagnosis is None else [_cause(row, diagnosis["step_ns"]) for row in diagnosis["causes"]],
-        bars=_bars(result),
         waterfall=[] if whatif is None else list(_waterfall(whatif)),
         waterfall_reason=None if whatif is not None else _reason(report, "whatif", "no step could be replayed"),
     )
@@ -183,37 +181,6 @@ def _cause(row: dict[str, Any], step_ns: int) -> StepCause:
         time_ns=row["time_ns"],
         share=row["time_ns"] / max(step_ns, 1),
         ranks=row["ranks"],
-    )
-
-
-def _bars(result: dict[str, Any]) -> list[Bar]:
-    """Return the slowest, the median and the fastest rank, by their time without waiting; fewer for fewer ranks."""
-    rows = [row for row in result.get("ranks") or [] if row["steps"]]
-    order = sorted(rows, key=lambda row: ((row["step_ns"] - row["exposed_comm_ns"]) / row["steps"], row["rank"]))
-    if not order:
-        return []
-    chosen: dict[int, tuple[Literal["slowest", "median", "fastest"], dict[str, Any]]] = {}
-    for role, row in (("slowest", order[-1]), ("fastest", order[0]), ("median", order[len(order) // 2])):
-        chosen.setdefault(row["rank"], (role, row))  # type: ignore[arg-type]
-    idle: dict[int, dict[str, int]] = {}
-    for row in result.get("idle_causes") or []:
-        idle.setdefault(row["rank"], {})[row["cause"]] = row["total_ns"]
-    bars = [_bar(role, row, idle.get(row["rank"], {})) for role, row in chosen.values()]
-    return sorted(bars, key=lambda bar: ("slowest", "median", "fastest").index(bar["role"]))
-
-
-def _bar(role: Literal["slowest", "median", "fastest"], row: dict[str, Any], idle: dict[str, int]) -> Bar:
-    steps = row["steps"]
-    return Bar(
-        role=role,
-        rank=row["rank"],
-        steps=steps,
-        step_ns=row["step_ns"] / steps,
-        compute_ns=row["compute_ns"] / steps,
-        exposed_comm_ns=row["exposed_comm_ns"] / steps,
-        exposed_copy_ns=row["exposed_copy_ns"] / steps,
-        idle_ns=row["idle_ns"] / steps,
-        idle_by_cause={cause: time_ns / steps for cause, time_ns in idle.items() if time_ns},
     )
 
 

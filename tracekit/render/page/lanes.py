@@ -9,15 +9,15 @@ from typing import Literal
 import numpy as np
 
 from tracekit.explain.step_time.step_lengths import typical_step
+from tracekit.explain.stragglers.peer_waits import PeerWaits, message_waits_of, waits_of
 from tracekit.explain.stragglers.stragglers import arrivals
 from tracekit.loading.options import SummaryOptions
 from tracekit.model.events import ABSENT
 from tracekit.model.run import Run, clocks_are_comparable
 from tracekit.rank.recorded_steps import WAITS
-from tracekit.render.merged.lateness import PeerWaits, message_waits_of, waits_of
 from tracekit.render.page.chart_contract import LaneRank, LaneSpans, LaneView
-from tracekit.render.rank_bars import Reason, reasons_to_show
 from tracekit.report.report import Report
+from tracekit.report.shown_ranks import Reason, reasons_to_show
 from tracekit.report.step_lanes import LANES, StepLanes, StepTime, read_step_lanes
 
 MOST_RANKS = 16

@@ -44,6 +44,7 @@ function pressKey(event) {
 function start() {
   readHash();
   applyTheme();
+  openCharts = new Set(["picture", "causes", "waterfall", "rank-map", "actions"]);
   const main = el("main");
   const sections = [
     ["verdict", "Verdict", verdictSection], ["step", "Step", stepSection], ["ranks", "Ranks", ranksSection], ["steps", "Ranks and steps", rankStepsSection],

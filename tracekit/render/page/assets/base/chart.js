@@ -3,6 +3,7 @@
 // A chart is drawn when it comes near the window, and again when the state, the theme or its width changes.
 
 const charts = new Map();
+let openCharts = null; // ids of those that are open at first; of the others one line is shown. null: all are open
 const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif";
 const tooltip = el("div", { class: "tooltip", hidden: true });
 
@@ -27,12 +28,12 @@ function chart(options) {
   const summary = el("p", { class: "summary" });
   const keys = el("div", { class: "keys" });
   const table = twin("Table", options.title, options.table);
-  const figure = el(
-    "figure", { id: options.id },
-    el("figcaption", null, el("h3", null, options.title), el("div", { class: "controls" }, options.controls ?? [])),
-    summary, keys, holder, table,
-  );
-  const self = { options, holder, canvas, summary, keys, table, isStale: true, isNear: false, width: 0, pen: null };
+  const [title, controls, body] = [el("h3", null, options.title), el("div", { class: "controls" }, options.controls ?? []), [summary, keys, holder, table]];
+  const isFolded = openCharts !== null && !openCharts.has(options.id);
+  const line = el("span", { class: "quiet" });
+  const fold = isFolded ? el("details", { class: "fold", on: { toggle: () => drawChart(self) } }, el("summary", null, title, line), controls, body) : null;
+  const figure = el("figure", { id: options.id }, fold ?? [el("figcaption", null, title, controls), ...body]);
+  const self = { options, holder, canvas, summary, keys, table, fold, line, isStale: true, isNear: false, width: 0, pen: null };
   charts.set(options.id, self);
   if (canvas) listenToPointer(self);
   nearness.observe(figure);
@@ -50,7 +51,7 @@ const nearness = new IntersectionObserver((entries) => {
 
 const widths = new ResizeObserver((entries) => {
   for (const entry of entries) {
-    const self = charts.get(entry.target.parentElement.id);
+    const self = charts.get(entry.target.closest("figure").id);
     if (Math.abs(entry.contentRect.width - self.width) < 1) continue;
     self.isStale = true;
     if (self.isNear) drawChart(self);
@@ -73,6 +74,11 @@ function drawChart(self) {
   const shown = safeText(`${options.summary()}${ignored.length ? ` Not filtered by ${ignored.map((key) => FILTERS[key]).join(", ")}.` : ""}`);
   const spoken = safeText(`${options.title}. ${shown} The table below has the numbers.`);
   self.summary.textContent = shown;
+  [self.line.textContent] = shown.split(/(?<=\.) /);
+  if (self.fold && !self.fold.open) {
+    self.isStale = true;
+    return;
+  }
   self.keys.replaceChildren(...[options.legend?.()].filter(Boolean));
   self.table.refresh();
   if (options.build) {

@@ -31,7 +31,11 @@ function showPage(bar, main) {
   onState(() => drawCharts());
   applyTheme();
   darkSystem.addEventListener("change", announce);
-  window.addEventListener("beforeprint", () => (applyTheme(true), drawCharts(true)));
+  window.addEventListener("beforeprint", () => {
+    for (const fold of document.querySelectorAll(".fold")) fold.open = true;
+    applyTheme(true);
+    drawCharts(true);
+  });
   window.addEventListener("afterprint", announce);
   document.documentElement.dataset.ready = "true";
 }

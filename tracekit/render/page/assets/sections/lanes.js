@@ -1,7 +1,7 @@
 // What the ranks that matter did in one step: how full each lane was, phase by phase.
 
 const LANE = { left: 98, head: 15, phase: 12, lane: 20, gap: 12 };
-const REASONS = { blamed: "named by a finding", critical: "bounds the step", median: "waits as long as the median rank", lowest: "for comparison" };
+const REASONS = { blamed: "named by a finding", waits: "waits longest for a named rank", critical: "bounds the step", median: "waits as long as the median rank", lowest: "for comparison" };
 
 function lanesSection() {
   return section("lanes", "Lanes of one step", [page.lanes.length ? lanesChart() : remark(`No lanes: ${page.lanes_reason}.`)]);

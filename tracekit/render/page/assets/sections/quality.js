@@ -11,6 +11,7 @@ function qualitySection() {
     ["critical_path", "The longest chain", result.critical_path], ["idle_locations", "Where ranks idle", result.idle_locations], ["pauses", "Pauses", result.pauses], ["attempts", "Attempts of the job", result.attempts],
   ];
   return section("quality", "Data quality and definitions", [
+    factList(runFacts()),
     notes.length ? tableFigure("notes", "Notes on the recordings", notes, ["severity", "rank", "text", "file", "events_dropped"]) : el("p", null, "Nothing was missing or repaired."),
     page.cuts.length ? tableFigure("cuts", "What this page shows more coarsely", page.cuts, ["text=what", "kept", "total"]) : null,
     unavailable.length ? tableFigure("unavailable", "What cannot be said of this run", unavailable, ["part", "reason"]) : null,

@@ -1,7 +1,16 @@
 // All ranks at their places of the mesh, coloured by a number. The groups of the rank under the pointer are outlined.
 
 const MAP = { least: 5, most: 46, height: 560, left: 54, top: 18 };
+const BY_STEP = page.rank_steps.binned ? ["ranks"] : ["ranks", "steps"]; // what charts of single steps can follow
 const PLACES = { row: "rows", column: "columns", inside: "inside of a block" };
+
+/** Return a rank's mean over the chosen steps of a metric of ranks and steps, whose cells must be single steps. */
+function meanOverSteps(key, rank) {
+  const { ranks, steps, metrics } = page.rank_steps;
+  const first = ranks.indexOf(rank) * steps.length;
+  const { values } = metrics.find((metric) => metric.key === key);
+  return first < 0 ? null : meanOf(steps.map((step, column) => (isStepChosen(step) ? values[first + column] : null)));
+}
 
 /**
  * Return where each rank stands: {cell, boxes: [x, y] of each, height, labels: [text, x, y, room]}.

@@ -1,17 +1,15 @@
-// Where the time of a step goes: its causes, ranks beside each other, its length over time, and what changes would save.
+// Where the time of a step goes: its causes, its length over time, and what changes would save.
 
 const STEP_PARTS = ["compute", "exposed_comm", "exposed_copy", "idle"];
 const PART_COLUMNS = STEP_PARTS.map((part) => `${part}_ns=${PARTS[part][0].toLowerCase()}`);
-const stepLegend = () => legend(STEP_PARTS.filter((part) => part !== "exposed_copy" || page.step.bars.some((bar) => bar.exposed_copy_ns > 0)));
+const stepLegend = () => legend(STEP_PARTS.filter((part) => part !== "exposed_copy" || RANK_ROWS.some((row) => row.exposed_copy_ns > 0)));
 const partSegments = (row) => stacked(STEP_PARTS.map((part) => [part, row[`${part}_ns`]]));
-const BY_STEP = page.rank_steps.binned ? ["ranks"] : ["ranks", "steps"]; // what charts of single steps can follow
 
 /** Return the section on the step. */
 function stepSection() {
   const { step } = page;
   return section("step", "Where the step goes", [
     step.causes.length ? causesChart() : remark(`The step is not divided among causes: ${step.reason}.`),
-    step.bars.length ? ranksChart() : null,
     page.rank_steps.steps.length > 1 ? lengthsChart() : null,
     step.waterfall.length ? waterfallChart() : remark(`What changes would save is not known: ${step.waterfall_reason}.`),
     phasesChart(), idleChart(),
@@ -29,39 +27,6 @@ function causesChart() {
     legend: () => legend([...new Set(causes.map((cause) => cause.part))]),
     before: () => [{ label: "The whole step", isStrong: true, segments: stacked(causes.map((cause) => [cause.part, cause.time_ns, `${name(cause)}: ${timeText(cause.time_ns)}`])), ends: ends(step_ns) }],
     bar: (cause) => ({ label: cause.label, note: cause.where, segments: [{ part: cause.part, from: 0, to: cause.time_ns }], ends: ends(cause.time_ns) }),
-  });
-}
-
-/** Return a rank's mean over the chosen steps of a metric of ranks and steps, whose cells must be single steps. */
-function meanOverSteps(key, rank) {
-  const { ranks, steps, metrics } = page.rank_steps;
-  const first = ranks.indexOf(rank) * steps.length;
-  const { values } = metrics.find((metric) => metric.key === key);
-  return first < 0 ? null : meanOf(steps.map((step, column) => (isStepChosen(step) ? values[first + column] : null)));
-}
-
-/** Return the bars to show: the chosen ranks, then slowest, median and fastest rank; each is the mean of its chosen steps. */
-function rankBars() {
-  const roles = page.step.bars;
-  const others = RANK_ROWS.filter((row) => state.ranks && isRankChosen(row.rank) && row.steps && !roles.some((bar) => bar.rank === row.rank));
-  const keys = ["step_ns", ...STEP_PARTS.map((part) => `${part}_ns`)];
-  const isChosen = (bar) => state.ranks !== null && isRankChosen(bar.rank);
-  const bars = [...roles, ...others.slice(0, BAR.most).map((row) => ({ ...row, ...record(keys, (key) => row[key] / row.steps) }))].sort((a, b) => isChosen(b) - isChosen(a));
-  if (state.steps === null || page.rank_steps.binned) return bars;
-  return bars.map((bar) => ({ ...bar, steps: state.steps.length, ...record(keys, (key) => meanOverSteps(key, bar.rank)) })).filter((bar) => bar.step_ns !== null);
-}
-
-function ranksChart() {
-  return barChart({
-    id: "bars", title: "Ranks beside each other", follows: BY_STEP, list: rankBars, ranksOf: (bar) => [bar.rank], columns: ["rank", "role", "steps", "step_ns=step", ...PART_COLUMNS],
-    summary: () => {
-      const [slowest, fastest] = ["slowest", "fastest"].map((role) => rankBars().find((bar) => bar.role === role));
-      const busy = (bar) => msText(bar.step_ns - bar.exposed_comm_ns);
-      const text = slowest && fastest && slowest !== fastest ? `Rank ${slowest.rank} is busy for ${busy(slowest)} a step, rank ${fastest.rank} for ${busy(fastest)}. ` : "";
-      return `${text}Means of each rank's steps. Steps are equally long where ranks meet in each of them.`;
-    },
-    legend: stepLegend,
-    bar: (bar) => ({ label: `rank ${bar.rank}${bar.role ? `, ${bar.role}` : ""}`, isStrong: state.ranks !== null && isRankChosen(bar.rank), segments: partSegments(bar), ends: [msText(bar.step_ns)] }),
   });
 }
 

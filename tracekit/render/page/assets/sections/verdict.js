@@ -17,6 +17,7 @@ function verdictSection() {
   return el(
     "section", { id: "verdict", "aria-labelledby": "verdict-title" },
     el("h2", { id: "verdict-title" }, verdictText()),
+    heroFigure(),
     el("ol", { class: "findings" }, cards),
     findings.length ? twin(findings.length > SHOWN_FINDINGS ? `All ${findings.length} findings` : "Table", "Findings", () => ({ columns, rows: findings })) : null,
     el("p", { class: "quiet screen-only" }, "Keys: j and k go through the findings, e shows the evidence of one, Esc shows everything again."),
@@ -93,5 +94,7 @@ function showEvidence(place) {
     dimension, phase: phases.includes(phase) ? phase : null,
   });
   const shown = document.getElementById(PLACE_OF_ANALYSIS[analysis] ?? (dimension && "communication"));
-  (shown ?? document.getElementById("step")).scrollIntoView();
+  const target = shown ?? document.getElementById("step");
+  for (const fold of target.querySelectorAll(".fold")) fold.open = true;
+  target.scrollIntoView();
 }

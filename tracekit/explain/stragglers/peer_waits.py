@@ -1,4 +1,4 @@
-"""When a rank waited for another one, and when it was late itself, for its page.
+"""When a rank waited for another one, and when it was late itself.
 
 Waits in collectives are those that the report counts. If a rank left a collective before the last one came, or if the
 difference is within the error of the clocks, it has no wait. A wait for a message lasts until the message is there, so
