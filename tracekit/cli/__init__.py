@@ -158,7 +158,7 @@ def describe_error(error: BaseException) -> tuple[str, int]:
     match error:
         case TracekitError():
             return _line(error.message, error.hint), error.exit_code
-        case ModuleNotFoundError():
+        case ModuleNotFoundError(name=str(name)) if not name.startswith("tracekit"):
             return describe_error(missing_package(error))
         case KeyboardInterrupt() | click.Abort():
             return "Interrupted.", _EXIT_INTERRUPTED
