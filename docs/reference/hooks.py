@@ -1,7 +1,7 @@
 """What MkDocs calls while it builds the site: adds documents from other folders, and fills in what is generated.
 
-`<!-- generated: NAME -->` on a line of its own stands for what the generator of that name returns. A line in italics
-below it is for readers of the source, and is left out.
+What the generator NAME returns stands between `<!-- generated: NAME -->` and `<!-- /generated -->`. It is committed, so
+that a code host shows it; `python -m docs.reference` writes it again. The site makes it anew.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))  # MkDocs loads this file by its path
 
 from docs.reference.checks import check_pages  # noqa: E402
 from docs.reference.commands import command_pages  # noqa: E402
-from docs.reference.findings import finding_pages  # noqa: E402
+from docs.reference.findings import finding_pages, tag_table  # noqa: E402
 from docs.reference.json_result import json_pages  # noqa: E402
 from docs.reference.links import outside_files, with_site_links  # noqa: E402
 from docs.reference.notebook import notebook_page  # noqa: E402
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import Files
     from mkdocs.structure.pages import Page
 
-__all__ = ["GENERATORS", "filled_in", "on_files", "on_page_markdown"]
+__all__ = ["GENERATORS", "filled_in", "generated_pages", "on_files", "on_page_markdown"]
 
 GENERATORS: dict[str, Callable[[], str]] = {
     "checks": check_pages,
@@ -44,14 +44,21 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "notebook": notebook_page,
     "progress": lambda: struct_pages(ProgressHeader),
     "tables": table_pages,
+    "tags": tag_table,
     "views": view_pages,
 }
-_MARK = re.compile(r"^<!-- generated: (\w+) -->(?:\n_.*_)?$", re.MULTILINE)
+_PART = re.compile(r"^(<!-- generated: (\w+) -->\n).*?^(<!-- /generated -->)$", re.MULTILINE | re.DOTALL)
 
 
 def filled_in(text: str) -> str:
-    """Return the text of a page with every mark replaced. KeyError for a mark without a generator."""
-    return _MARK.sub(lambda mark: GENERATORS[mark[1]](), text)
+    """Return the text of a page with every generated part made anew. KeyError for a mark without a generator."""
+    return _PART.sub(lambda part: f"{part[1]}\n{GENERATORS[part[2]]().strip()}\n\n{part[3]}", text)
+
+
+def generated_pages() -> list[Path]:
+    """Return the pages in `docs/` with committed generated parts: all but the notebook, which a code host shows itself."""
+    pages = (path for path in sorted((ROOT / "docs").glob("*.md")) if _PART.search(path.read_text()))
+    return [path for path in pages if path.name != "notebook.md"]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
