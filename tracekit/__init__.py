@@ -18,6 +18,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tracekit.errors import missing_package
 from tracekit.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -65,7 +66,10 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'tracekit' has no attribute {name!r}")
-    home = importlib.import_module(_HOME[name])
+    try:
+        home = importlib.import_module(_HOME[name])
+    except ModuleNotFoundError as error:
+        raise missing_package(error) from error
     value = home if home.__name__ == f"tracekit.{name}" else getattr(home, name)
     globals()[name] = value
     return value

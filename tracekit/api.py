@@ -59,6 +59,16 @@ class Report(reporting.Report):
 
         return result_json(self)
 
+    def metrics(self) -> dict[str, float]:
+        """Return the numbers of the run by name, with units in the names, for trackers of experiments.
+
+        They are the length of a step, the shares of it, MFU, memory, and what doing something about each finding saves.
+        What is not known is left out.
+        """
+        from tracekit.render.metrics import flat_metrics
+
+        return flat_metrics(self)
+
     def to_html(self) -> str:
         """Return the report as one HTML page that opens offline. Some ranks are read again for it, by this process."""
         from tracekit.render.page.build import report_html

@@ -61,6 +61,14 @@ class OutputError(TracekitError):
     exit_code = 3
 
 
+def missing_package(error: ModuleNotFoundError) -> UsageError:
+    """Return what to say where a package is missing: a training job needs none of them, an analysis needs all."""
+    return UsageError(
+        f"to read runs, tracekit needs {error.name}, which is not installed here",
+        hint="recording needs torch alone; where runs are read: pip install torch-tracekit",
+    )
+
+
 def _rebuild(kind: type[TracekitError], message: str, hint: str) -> TracekitError:
     return kind(message, hint=hint)
 

@@ -1,6 +1,7 @@
 """Serve a trace from this machine to Perfetto's UI in a browser, over the loopback interface.
 
-The trace goes to the page at `TraceServer.url`, and nothing else is served. Without a network, the UI is served too.
+The trace goes to the page at `TraceServer.url`, to which `short_url` leads, and nothing else is served. Without a
+network, the UI is served too.
 
 * The server listens on 127.0.0.1 only, and answers only requests for that host and port. So a foreign DNS name that
   points at this machine is refused.
@@ -69,6 +70,14 @@ _MEDIA_TYPES = {
 }
 
 
+def browse(url: str) -> bool:
+    """Open an address in a browser with a window, and return whether there is one: another could not show the page."""
+    import webbrowser
+
+    has_window = sys.platform != "linux" or any(map(os.environ.get, ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")))
+    return has_window and webbrowser.open_new_tab(url)
+
+
 class TraceServer(socketserver.ThreadingTCPServer):
     """Serves one trace. It listens from its construction until it is closed.
 
@@ -102,6 +111,7 @@ class TraceServer(socketserver.ThreadingTCPServer):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.trace_path = f"/{secrets.token_urlsafe(32)}/{_plain_name(name)}"
+        self.short_path = f"/{secrets.token_urlsafe(9)}"
         self.trace_size_bytes = os.fstat(trace.fileno()).st_size
         self.ui_files = {} if ui is None else _files_below(ui)
         self._page_arguments = page_arguments
@@ -134,6 +144,11 @@ class TraceServer(socketserver.ThreadingTCPServer):
         page = server if self.is_offline else UI_ORIGIN
         arguments = [f"{name}={quote(value, safe=_UNQUOTED)}" for name, value in self._page_arguments.items()]
         return "&".join([f"{page}/#!/?url={server}{self.trace_path}", *arguments])
+
+    @property
+    def short_url(self) -> str:
+        """The address on this machine that leads to `url`: short enough to be typed, and secret as well."""
+        return f"http://{self.hosts[0]}{self.short_path}"
 
     @property
     def is_offline(self) -> bool:
@@ -193,8 +208,14 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if not self._is_admitted():
             return
-        if self._is_for_trace():
+        if self._asks_for(self.server.trace_path):
             self._send_trace()
+        elif self._asks_for(self.server.short_path):
+            self.server.touch()
+            self.send_response(HTTPStatus.FOUND)
+            self.send_header("Location", self.server.url)
+            self.send_header("Content-Length", "0")
+            self._end_headers()
         elif (file := self.server.ui_files.get(self.path)) is not None:
             self._send_file(file)
         else:
@@ -204,7 +225,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer the browser's question whether a page of the UI's origin may reach this machine (preflight)."""
         if not self._is_admitted():
             return
-        if not self._is_for_trace() or self.headers.get("Access-Control-Request-Method") != "GET":
+        if not self._asks_for(self.server.trace_path) or self.headers.get("Access-Control-Request-Method") != "GET":
             self.send_error(HTTPStatus.NOT_FOUND)
             return
         self.server.touch()
@@ -227,21 +248,21 @@ class _Handler(BaseHTTPRequestHandler):
     def _is_admitted(self) -> bool:
         """Return whether host and origin are right; if not, refuse the request.
 
-        A served UI requests its files without an origin.
+        A served UI requests its files without an origin, and a browser the address that was typed.
         """
         hosts, origins = self.headers.get_all("Host", []), self.headers.get_all("Origin", [])
         if len(hosts) != 1 or hosts[0] not in self.server.hosts:
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
             return False
-        if origins == [] and self.server.is_offline:
+        if origins == [] and (self.server.is_offline or self._asks_for(self.server.short_path)):
             return True
         if len(origins) != 1 or origins[0] not in self.server.origins:
             self.send_error(HTTPStatus.FORBIDDEN)
             return False
         return True
 
-    def _is_for_trace(self) -> bool:
-        return hmac.compare_digest(self.path.encode("utf-8", "replace"), self.server.trace_path.encode())
+    def _asks_for(self, path: str) -> bool:
+        return hmac.compare_digest(self.path.encode("utf-8", "replace"), path.encode())
 
     def _send_trace(self) -> None:
         size, at = self.server.trace_size_bytes, 0

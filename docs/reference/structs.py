@@ -1,4 +1,4 @@
-"""The fields of msgspec structs, with what their docstrings say of each under `Attributes:`."""
+"""The fields of dataclasses, with what their docstrings say of each under `Attributes:`."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ class Struct:
     name: str
     meaning: str
     fields: tuple[Field, ...]
-    parts: tuple[type[msgspec.Struct], ...]
+    parts: tuple[type, ...]
 
 
-def struct_pages(*roots: type[msgspec.Struct], level: int = 3) -> str:
+def struct_pages(*roots: type, level: int = 3) -> str:
     """Return a chapter for each of the structs and for those that they are made of, each once."""
     return "\n\n".join(_chapter(struct, "#" * level) for struct in _with_parts(roots))
 
 
-def describe(struct: type[msgspec.Struct]) -> Struct:
+def describe(struct: type) -> Struct:
     """Return the fields of one struct with their types and meanings."""
     info = types.type_info(struct)
-    assert isinstance(info, types.StructType)
+    assert isinstance(info, types.DataclassType)
     summary, meanings = _docstring(struct)
-    parts: list[type[msgspec.Struct]] = []
+    parts: list[type] = []
     fields = tuple(
         Field(
             name=field.encode_name,
@@ -67,7 +67,7 @@ def describe(struct: type[msgspec.Struct]) -> Struct:
     return Struct(name=struct.__name__, meaning=summary, fields=fields, parts=tuple(parts))
 
 
-def _with_parts(roots: tuple[type[msgspec.Struct], ...]) -> Iterator[Struct]:
+def _with_parts(roots: tuple[type, ...]) -> Iterator[Struct]:
     waiting, seen = [*roots], set(roots)
     while waiting:
         struct = describe(waiting.pop(0))
@@ -87,7 +87,7 @@ def _chapter(struct: Struct, heading: str) -> str:
     )
 
 
-def _type(info: types.Type, parts: list[type[msgspec.Struct]]) -> str:
+def _type(info: types.Type, parts: list[type]) -> str:
     """Return the type in words; the structs in it are added to `parts`."""
     match info:
         case types.UnionType():
@@ -100,7 +100,7 @@ def _type(info: types.Type, parts: list[type[msgspec.Struct]]) -> str:
             return f"map of {_type(info.value_type, parts)}"
         case types.LiteralType():
             return " or ".join(code(f'"{value}"') for value in info.values)
-        case types.StructType():
+        case types.DataclassType():
             parts.append(info.cls)
             return f"[{info.cls.__name__}](#{info.cls.__name__.lower()})"
         case types.NoneType():
@@ -114,10 +114,10 @@ def _default(field: types.Field) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _docstring(struct: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
+def _docstring(struct: type) -> tuple[str, dict[str, str]]:
     """Return the docstring before `Attributes:`, and what that says of each field."""
-    inherited = struct.__doc__ == msgspec.Struct.__doc__
-    summary, _, listed = ("" if inherited else inspect.getdoc(struct) or "").partition("Attributes:")
+    without = (struct.__doc__ or "").startswith(f"{struct.__name__}(")  # what `dataclass` writes, its parameters
+    summary, _, listed = ("" if without else inspect.getdoc(struct) or "").partition("Attributes:")
     meanings: dict[str, str] = {}
     names: list[str] = []
     for line in listed.splitlines():

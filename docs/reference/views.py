@@ -2,41 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-
 from docs.reference.markdown import code, table
 from tracekit.trace_processor.processor import views_sql
+from tracekit.trace_processor.views import parse_views
 
-__all__ = ["View", "parse_views", "view_pages"]
-
-_VIEW = re.compile(r"^((?:--[^\n]*\n)*)CREATE PERFETTO (?:VIEW|TABLE) (\w+)\(\n(.*?)^\) AS", re.MULTILINE | re.DOTALL)
-_COLUMN = re.compile(r"((?:^ *--.*\n)+)^ *(\w+) (.*?),?$", re.MULTILINE)
-
-
-@dataclass(frozen=True, kw_only=True)
-class View:
-    """A view.
-
-    Attributes:
-        columns: name, type and meaning of each.
-    """
-
-    name: str
-    meaning: str
-    columns: tuple[tuple[str, str, str], ...]
-
-
-def parse_views(sql: str) -> list[View]:
-    """Return the views of a text of SQL, in its order."""
-    return [
-        View(
-            name=name,
-            meaning=_text(comment),
-            columns=tuple((column, kind, _text(meaning)) for meaning, column, kind in _COLUMN.findall(body)),
-        )
-        for comment, name, body in _VIEW.findall(sql)
-    ]
+__all__ = ["view_pages"]
 
 
 def view_pages() -> str:
@@ -46,7 +16,3 @@ def view_pages() -> str:
         rows = [(code(name), code(kind), meaning) for name, kind, meaning in view.columns]
         chapters += [f"## {view.name}", view.meaning, table(("column", "type", "meaning"), rows)]
     return "\n\n".join(chapters)
-
-
-def _text(comment: str) -> str:
-    return " ".join(line.strip().removeprefix("--").strip() for line in comment.splitlines()).strip()

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackDescriptor
 
@@ -123,7 +122,7 @@ def test_without_comparable_clocks_there_are_no_waits(trace_processor: TraceProc
         trace.nccl("broadcast", 5_000 + 500 * rank, 2_000 - 500 * rank, launched_at=1)
         trace.capture()
         assert trace.metadata is not None
-        trace.metadata = msgspec.structs.replace(trace.metadata, host_id=f"{rank}" * 16)
+        trace.metadata = replace(trace.metadata, host_id=f"{rank}" * 16)
         ranks.append(trace)
     merged(trace_processor, load(write_run(tmp_path / "in", ranks)), tmp_path / "out")
     tracks = {row["track"] for row in trace_processor.query("select distinct track from tracekit_slices")}
@@ -223,7 +222,7 @@ def test_the_run_comes_first_then_ranks_in_the_order_of_the_mesh(tmp_path: Path)
         trace = TraceBuilder(rank, 4).step(0, 0, 100).kernel("gemm", 10, 20, launched_at=0).capture()
         assert trace.metadata is not None
         mesh = Mesh(names=["dp", "tp"], shape=[2, 2], coordinate=place)
-        trace.metadata = msgspec.structs.replace(trace.metadata, mesh=mesh)
+        trace.metadata = replace(trace.metadata, mesh=mesh)
         ranks.append(trace)
     written = merge(load(write_run(tmp_path / "in", ranks)), tmp_path / "run.pftrace")
     packets = Trace.FromString(written.path.read_bytes()).packet

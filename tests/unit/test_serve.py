@@ -41,6 +41,22 @@ def test_the_ui_gets_the_trace_and_the_server_ends(served: Served) -> None:
         served.ask("GET")
 
 
+def test_the_short_address_leads_a_browser_to_the_page(served: Served) -> None:
+    """GIVEN a typed address, which has no origin THEN it leads to the page, by its exact name and host alone."""
+    server = served.server
+    assert server.short_url == f"http://{served.host}{server.short_path}"
+    for path, host, expected in [
+        (server.short_path, served.host, (302, server.url)),
+        (server.short_path[:-1], served.host, (403, None)),
+        (server.short_path, "elsewhere.example", (421, None)),
+    ]:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port)
+        connection.request("GET", path, headers={"Host": host})
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["Location"]) == expected
+        connection.close()
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [

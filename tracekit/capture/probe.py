@@ -50,6 +50,7 @@ def probe(
     max_bytes: int = ...,
     min_free_bytes: int = ...,
     first_step: FirstStep | None = ...,
+    quiet: bool = ...,
 ) -> Probe: ...
 
 
@@ -69,6 +70,7 @@ def probe(
     max_bytes: int = MAX_BYTES,
     min_free_bytes: int = MIN_FREE_BYTES,
     first_step: FirstStep | None = None,
+    quiet: bool = False,
 ) -> Any:
     """Return a decorator and context manager that records `steps` training steps under `path`.
 
@@ -91,6 +93,7 @@ def probe(
         min_free_bytes: what must stay free on their disk (`TRACEKIT_MIN_FREE_BYTES`).
         first_step: the number of the job's step at the first call, or a function that returns it then: a job that has
             resumed from a checkpoint does not begin with 0. By default the optimizers tell, where that is sure.
+        quiet: whether rank 0 says nothing at the end. By default it says which steps were recorded, and what to type.
 
     `TRACEKIT=0` in the environment switches everything off. Raises UsageError if the options contradict each other.
 
@@ -103,7 +106,7 @@ def probe(
     options = {"record_shapes": shapes, "with_stack": stack, "profile_memory": memory, "with_flops": flops}
     budget = DiskBudget(max_bytes=max_bytes, min_free_bytes=min_free_bytes)
     check_first_step(first_step)
-    return Probe(Path(path), schedule, options, watch, budget, StepNumbers(first_step))
+    return Probe(Path(path), schedule, options, watch, budget, StepNumbers(first_step), quiet)
 
 
 def check_options(path: str | os.PathLike[str] = "runs", **options: Any) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import itertools
 import os
 import sys
 import threading
@@ -33,8 +32,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-_probe_numbers = itertools.count()
+_created: list[int] = []  # numbers of probes
 _started_probes: weakref.WeakSet[Probe] = weakref.WeakSet()  # their copies in a forked child must stop
+
+
+def probes_created() -> int:
+    """Return how many probes this process has made."""
+    return len(_created)
 
 
 class Probe:
@@ -48,12 +52,14 @@ class Probe:
         watch: Sequence[Any],
         budget: DiskBudget,
         numbers: StepNumbers,
+        quiet: bool,
     ) -> None:
         self._off = os.environ.get("TRACEKIT") == "0"
         if not self._off:
             hide_from_compiler()
             wrap_new_hooks()
-        number = next(_probe_numbers)  # by order of creation, so the same on all ranks of one program
+        number = len(_created)  # by order of creation, so the same on all ranks of one program
+        _created.append(number)
         path = path_from_environment(path, os.environ)
         budget = disk_budget_from_environment(budget, os.environ, warn)
         if not self._off:
@@ -69,6 +75,7 @@ class Probe:
             on_other_profiler=lambda: self._guarded(self._windows.yield_to_other_profiler),
             budget=budget,
             numbers=numbers,
+            quiet=quiet,
         )
         self._numbers = numbers
         self._attempt_log = AttemptLog(path, self._windows.job, budget)
@@ -77,6 +84,7 @@ class Probe:
         self._next_window_event = 0
         self._next_log_event = 0
         self._in_call = False
+        self._is_rest = False  # whether the call that has begun is what follows the last `step()`
         self._busy = False
         self._thread: int | None = None  # that made the first call
         self._exit_hooks = ExitHooks(self._finish)
@@ -105,8 +113,6 @@ class Probe:
     ) -> None:
         if self._off:
             return
-        if kind is None and self._calls > 1:
-            self._cancel()  # what follows the last `step()` is no step
         self._leave(failed=kind is not None)
         self.finish()
 
@@ -114,7 +120,7 @@ class Probe:
         """End a step and begin the next; for the context manager."""
         if not self._off:
             self._leave(failed=False)
-            self._enter()
+            self._is_rest = self._enter()
 
     def iterate(self, loader: Iterable[T]) -> Iterator[T]:
         """Yield the items of `loader`; the time spent waiting for them is the current step's loading time."""
@@ -144,6 +150,11 @@ class Probe:
                     self._guarded(functools.partial(recording.log.end_loading, loaded))
             yield item
 
+    @property
+    def calls(self) -> int:
+        """How many steps have begun."""
+        return self._calls
+
     def count_from(self, step: int) -> None:
         """Say before the first call which of the job's steps that is; for frameworks, which know it."""
         self._numbers.give(step, "framework")
@@ -156,6 +167,9 @@ class Probe:
         self._finish(is_failing)
 
     def _finish(self, is_failing: Callable[[], bool]) -> None:
+        if self._is_rest and not is_failing():
+            self._is_rest = False
+            self._cancel()
         self._guarded(lambda: self._windows.finish(self._calls, failing=is_failing()))
         self._stop_listening()
 

@@ -15,10 +15,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
-
-import msgspec
 
 from tracekit.capture.default_observers import default_observers
 from tracekit.capture.hooks.live_objects import LiveObjects
@@ -258,7 +256,7 @@ class Recording:
             identity,
             device=self._facts.device,
             window=Window(index=plan.index, skip=plan.skip, warmup=plan.warmup, partial=self.is_partial),
-            steps=[msgspec.structs.replace(step, step=step.step + first_step) for step in self.log.steps],
+            steps=[replace(step, step=step.step + first_step) for step in self.log.steps],
             first_step=first_step,
             first_step_source=self.first_step.source,
             strategies=sorted(set(draft.strategies)),

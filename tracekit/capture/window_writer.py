@@ -6,6 +6,8 @@ The rest is written later, by a thread of the training process that writes one t
 from __future__ import annotations
 
 import contextlib
+import shlex
+import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from tracekit.capture.recording import Recording
 from tracekit.capture.schedule import Schedule, StepNumbers
 from tracekit.errors import OutputError
 from tracekit.model.metadata import CaptureMetadata
+from tracekit.model.texts import safe_text
 
 CLOCK_LIMIT_S = 2.0  # how long a finished trace waits for the clock of its host
 MAX_WAITING = 1  # exports that wait on the disk, beside the one that is being packed
@@ -37,6 +40,7 @@ class WindowWriter:
         self._numbers = numbers
         self._budget = budget
         self._background = BackgroundWriter(self._warn_of_loss)
+        self._exported: list[tuple[str, int, int]] = []  # run, first and last step
 
     @property
     def is_idle(self) -> bool:
@@ -89,6 +93,8 @@ class WindowWriter:
         try:
             recording.export(paths, self._budget)
             self._background.submit(ExportedTrace(paths=paths, describe=describe, budget=self._budget))
+            whole = [step.step - call + first_step for step in recording.log.steps if step.end_ns is not None]
+            self._exported += [(run_id, whole[0], whole[-1])] if whole else []
         except OutputError as error:
             self._warn_of_loss(str(error))
             return False
@@ -108,6 +114,20 @@ class WindowWriter:
             f"+ warmup={schedule.warmup} + steps={schedule.steps} need {schedule.calls_needed} a window: recorded "
             f"{recorded}; lower skip or steps (TRACEKIT_SKIP, TRACEKIT_STEPS)"
         )
+
+    def say_what_is_recorded(self) -> None:
+        """Say once, on rank 0, which steps are in which folder, and what to type next."""
+        exported, self._exported = self._exported, []
+        if not exported or self.has_failed or self._job.identity.rank:
+            return
+        run, first, last = exported[-1][0], exported[0][1], exported[-1][2]
+        steps = f"step {first}" if first == last else f"steps {first} to {last}"
+        windows = f" in {len(exported)} windows" if len(exported) > 1 else ""
+        size = self._job.identity.world_size
+        ranks = f"{size} ranks" if size > 1 else "1 rank"
+        command = shlex.join(["tracekit", "analyze", str(self._path.absolute() / run)])
+        sys.stderr.write(f"tracekit: recorded {steps} of {ranks}{windows}; next: {safe_text(command)}\n")
+        sys.stderr.flush()
 
     def _warn_of_loss(self, reason: str) -> None:
         warn(f"rank {self._job.identity.rank}: {reason}; nothing more is recorded")

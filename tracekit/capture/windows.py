@@ -41,6 +41,7 @@ class Windows:
         on_other_profiler: Callable[[], None],
         budget: DiskBudget,
         numbers: StepNumbers,
+        quiet: bool,
     ) -> None:
         self.finished = False
         self.open_recording: Recording | None = None
@@ -51,6 +52,7 @@ class Windows:
         self._numbers = numbers
         self._on_other_profiler = on_other_profiler
         self._writer = WindowWriter(path, schedule, self._job, numbers, budget)
+        self._quiet = quiet
         self._delay = 0  # calls by which windows are postponed: another probe recorded, or a graph was captured
         self._plan = schedule.window(0)
         self._prepared: Recording | None = None
@@ -148,7 +150,12 @@ class Windows:
     def _end(self) -> None:
         self.finished = True
         release_profiler(self)
-        self._writer.when_idle(self._job.leave)
+        self._writer.when_idle(self._leave)
+
+    def _leave(self) -> None:
+        if not self._quiet:
+            self._writer.say_what_is_recorded()
+        self._job.leave()
 
     def _begin_window(self, call: int, objects: LiveObjects) -> None:
         if self._writer.has_failed:

@@ -12,6 +12,7 @@ import errno
 import importlib
 import importlib.util
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ import click
 from click.exceptions import Exit
 
 from tracekit.cli.inputs.echo import echo, echo_traceback, remember_arguments
-from tracekit.errors import TracekitError
+from tracekit.errors import TracekitError, missing_package
 from tracekit.version import __version__
 
 __all__ = ["cli", "main"]
@@ -31,14 +32,15 @@ __all__ = ["cli", "main"]
 # Names and their lines in `tracekit --help`, in the order in which a user needs them.
 COMMANDS = {
     "analyze": "Say what slows a step, what causes it, and what to do.",
+    "report": "Write the page of a run, with all its pictures, for the browser.",
+    "open": "Show a run or a trace in Perfetto's UI.",
+    "compare": "Say whether a run is slower than a baseline, and why.",
     "explain": "Say what a finding means, and why it is one.",
     "whatif": "Estimate what each fix would save a step.",
     "optables": "Analyse a pipeline that another tracer recorded.",
-    "compare": "Say whether a run is slower than a baseline, and why.",
     "check": "Hold a run to limits, in CI: exit with 1 where it is over.",
     "info": "Show what a run holds: ranks, steps, device, clocks.",
     "merge": "Write one Perfetto trace of all ranks.",
-    "open": "Show a run or a trace in Perfetto's UI.",
     "query": "Ask the merged trace in SQL.",
     "hta": "Run an analysis of Holistic Trace Analysis (HTA).",
     "config": "Show which settings hold, and from where.",
@@ -47,6 +49,8 @@ COMMANDS = {
     "doctor": "Check this installation and name what is missing.",
 }
 
+_MOST_USED = 4  # which stand above the others
+_OTHER_NAMES = {"diff": "compare", "view": "open", "show": "open", "html": "report", "sql": "query", "trace": "merge"}
 _NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())  # since click 8.2; before, no error
 _EXIT_USAGE = 2
 _EXIT_INPUT = 3
@@ -85,16 +89,21 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in COMMANDS and name.isidentifier():
+        if name not in COMMANDS and not name.startswith("-"):
             from tracekit.cli.inputs.settings import similar_name
 
             # click would look for similar names among the commands that are already imported.
-            raise click.UsageError(f"No such command '{name}'.{similar_name(name, COMMANDS)}", ctx)
+            similar = similar_name(_OTHER_NAMES.get(name, name), COMMANDS)
+            if os.path.exists(name):  # noqa: PTH110 - no error for a name that no path can have
+                similar = f" Did you mean '{shlex.join(['tracekit', 'analyze', *args])}'?"
+            raise click.UsageError(f"No such command '{name}'.{similar}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        lines = [(name.ljust(max(map(len, COMMANDS))), line) for name, line in COMMANDS.items()]
+        for title, of_title in (("Commands", lines[:_MOST_USED]), ("More", lines[_MOST_USED:])):
+            with formatter.section(title):
+                formatter.write_dl(of_title)
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -148,6 +157,8 @@ def describe_error(error: BaseException) -> tuple[str, int]:
     match error:
         case TracekitError():
             return _line(error.message, error.hint), error.exit_code
+        case ModuleNotFoundError():
+            return describe_error(missing_package(error))
         case KeyboardInterrupt() | click.Abort():
             return "Interrupted.", _EXIT_INTERRUPTED
         case MemoryError():
@@ -202,7 +213,7 @@ def _discard(stream: TextIO) -> None:
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="tracekit", message="%(prog)s %(version)s")
+@click.version_option(__version__, "-V", "--version", prog_name="tracekit", message="%(prog)s %(version)s")
 @click.option("--config", metavar="FILE", help="Settings instead of the nearest tracekit.toml; 0: none.")
 @click.pass_context
 def cli(ctx: click.Context, config: str | None) -> None:

@@ -8,21 +8,17 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.cli.inputs.echo import echo, echo_drawn, echo_json, echo_written
-from tracekit.cli.inputs.options import AMOUNT, SECTIONS, STEPS, output_options, text_format
-from tracekit.cli.inputs.run_choice import RunChoice, run_options
+from tracekit.cli.inputs.options import SECTIONS, STEPS, Command, output_options, text_format
+from tracekit.cli.inputs.run_choice import RunChoice, run_options, work_options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tracekit.loading.options import StepSelection, SummaryOptions
-    from tracekit.model.run import Run
+    from tracekit.explain.section import KnownWork
+    from tracekit.loading.options import StepSelection
     from tracekit.render.files.formats import OutputRequest
-    from tracekit.render.page.lanes import LaneReader
     from tracekit.report.report import Report
-    from tracekit.report.step_lanes import StepLanes, StepTime
 
 
-@click.command()
+@click.command(cls=Command)
 @run_options()
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps; 'recording': everything, as one span.")
 @click.option("--full", is_flag=True, help="All findings, tables and notes, not the answer alone.")
@@ -34,8 +30,8 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="The tables of this section only, such as breakdown; may be given again, or as a list with commas.",
 )
-@click.option("--flops-per-step", type=AMOUNT, metavar="F", help="The model's FLOPs a step and rank.")
-@click.option("--peak-tflops", type=AMOUNT, metavar="P", help="Peak of a rank's device, in TFLOP/s.")
+@work_options()
+@click.option("--brief", is_flag=True, help="Print the findings and what to type next as JSON of 3 kB, for agents.")
 @click.option("--actions", is_flag=True, help="Add every pipeline action to the JSON.")
 @output_options("(.html, .json, .txt, .md or .xlsx, or a folder of tables named .csv or .parquet)")
 @click.option("--strict", is_flag=True, help="Exit with 3 when anything is missing or was repaired.")
@@ -44,8 +40,8 @@ def analyze(
     steps: StepSelection | None,
     full: bool,
     sections: tuple[tuple[str, ...], ...],
-    flops_per_step: float | None,
-    peak_tflops: float | None,
+    work: KnownWork,
+    brief: bool,
     actions: bool,
     as_json: bool,
     output: Path | None,
@@ -58,9 +54,9 @@ def analyze(
     page that opens offline.
     """
     from tracekit.errors import InputError, UsageError
-    from tracekit.explain.section import KnownWork
     from tracekit.loading.options import StepSelection, SummaryOptions
     from tracekit.render.files.formats import OutputRequest, format_of, json_text, plain_text
+    from tracekit.render.json_result import brief_json
     from tracekit.report.report import analyze as analyze_run
     from tracekit.report.report import wanted_sections
 
@@ -69,6 +65,8 @@ def analyze(
         raise UsageError(f"-o {output}: the name does not end in .json", hint="it says the format")
     if actions and suffix != ".json":
         raise UsageError("--actions: only JSON has every action", hint="add --json")
+    if brief and (full or sections or actions or as_json or output is not None):
+        raise UsageError("--brief prints its own JSON", hint="leave out the other options of the output")
     only = tuple(name for names in sections for name in names) or None
     wanted = wanted_sections(only)
     if output is not None:
@@ -77,18 +75,18 @@ def analyze(
         refuse_existing(output, force=force)
     options = SummaryOptions(steps=steps or StepSelection(), sections=wanted)
     found = choice.load(options)
-    peak = None if peak_tflops is None else peak_tflops * 1e12
-    work = KnownWork(flops_per_step=flops_per_step, peak_flops_per_s=peak)
     report = analyze_run(found, only=only, work=work)
     request = OutputRequest(
         force=force,
         extent="full" if full else "sections" if only is not None else "answer" if output is None else "full",
         actions=actions,
         style=text_format(output),
-        read_lanes=_lane_reader(choice, options),
+        read_lanes=choice.lane_reader(options),
     )
     if output is None:
-        if as_json:
+        if brief:
+            echo_json(brief_json(report))
+        elif as_json:
             echo_json(json_text(report, request))
         else:
             echo_drawn(plain_text(report, request))
@@ -98,20 +96,6 @@ def analyze(
     if strict and defects:
         others = f"; and {len(defects) - 1} more" * (len(defects) > 1)
         raise InputError(f"--strict: {defects[0].text}{others}", hint="record again, or leave out --strict")
-
-
-def _lane_reader(choice: RunChoice, options: SummaryOptions) -> LaneReader:
-    """Return how the HTML report reads some ranks again."""
-
-    def read_lanes(run: Run, times: Sequence[StepTime], most_operations: int) -> list[StepLanes]:
-        from tracekit.report.step_lanes import read_step_lanes
-
-        with choice.workers() as workers:
-            return read_step_lanes(
-                run, times, most_operations=most_operations, options=choice.with_rules(options), **workers
-            )
-
-    return read_lanes
 
 
 def _write(report: Report, output: Path, request: OutputRequest) -> None:

@@ -15,12 +15,13 @@ import click
 from click.exceptions import Exit
 
 from tracekit.cli.inputs.echo import echo_drawn, echo_json, echo_workflow_commands
-from tracekit.cli.inputs.options import AMOUNT, STEPS, output_options, terminal_format
-from tracekit.cli.inputs.run_choice import RunChoice, run_options
+from tracekit.cli.inputs.options import STEPS, Command, output_options, terminal_format
+from tracekit.cli.inputs.run_choice import RunChoice, run_options, work_options
 from tracekit.cli.inputs.settings import LEFT_TO_CHECK, SettingsFile, find_settings_file
 from tracekit.errors import UsageError
 
 if TYPE_CHECKING:
+    from tracekit.explain.section import KnownWork
     from tracekit.gates.evaluation import Check
     from tracekit.gates.gates import Gates
     from tracekit.loading.options import StepSelection
@@ -33,7 +34,7 @@ GateTable = tuple[Mapping[str, object], str]
 """The table, and what to call it in messages: the file with the table's name."""
 
 
-@click.command()
+@click.command(cls=Command)
 @run_options()
 @click.option("--baseline", "baselines", multiple=True, metavar="RUN", help="Compare with RUN; may be given again.")
 @click.option(
@@ -47,8 +48,7 @@ GateTable = tuple[Mapping[str, object], str]
 @click.option("--fail-on", multiple=True, metavar="ID", help="Fail if RUN has this finding (see tracekit explain).")
 @click.option("--ignore", multiple=True, metavar="ID=DAY", help="Do not fail on this finding until 2027-01-31, say.")
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps, of all runs.")
-@click.option("--flops-per-step", type=AMOUNT, metavar="F", help="The model's FLOPs a step and rank, for mfu.")
-@click.option("--peak-tflops", type=AMOUNT, metavar="P", help="Peak of a rank's device, in TFLOP/s, for mfu.")
+@work_options()
 @click.option("--github", is_flag=True, help="Print annotations, and append to the summary of the workflow's step.")
 @output_options("(.json, .md, .txt, or .xml for JUnit)", several=True)
 def check(
@@ -59,8 +59,7 @@ def check(
     fail_on: tuple[str, ...],
     ignore: tuple[str, ...],
     steps: StepSelection | None,
-    flops_per_step: float | None,
-    peak_tflops: float | None,
+    work: KnownWork,
     github: bool,
     as_json: bool,
     outputs: tuple[Path, ...],
@@ -75,7 +74,6 @@ def check(
     """
     from tracekit.cli.inputs.run_choice import read_reports, refuse_suffixes, write_results
     from tracekit.comparison.comparison import SECTIONS_READ
-    from tracekit.explain.section import KnownWork
     from tracekit.gates.evaluation import check as check_gates
     from tracekit.gates.evaluation import require_baseline
     from tracekit.render.gates import SUFFIXES, check_text, render_check
@@ -86,8 +84,6 @@ def check(
     gates = _gates(gate_file, allow, has_baseline=bool(baselines) or bool(fail_on))
     gates = _with_findings(gates, fail_on, ignore, has_baseline=bool(baselines))
     require_baseline(gates, len(baselines))
-    peak = None if peak_tflops is None else peak_tflops * 1e12
-    work = KnownWork(flops_per_step=flops_per_step, peak_flops_per_s=peak)
     choices = [choice, *(choice.of_path(path) for path in baselines)]
     report, *others = read_reports(choices, steps, gates.sections.union(SECTIONS_READ), work)
     result = check_gates(gates, report, others)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.cli.inputs.echo import echo_drawn, echo_json
-from tracekit.cli.inputs.options import SHARE, STEPS, output_options, terminal_format
+from tracekit.cli.inputs.options import SHARE, STEPS, Command, output_options, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 from tracekit.errors import UsageError
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tracekit.loading.options import StepSelection
 
 
-@click.command()
+@click.command(cls=Command)
 @run_options("BASELINE... CANDIDATE", several=True)
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps, of all runs.")
 @click.option("--margin", type=SHARE, metavar="3%", help="A change by less does not matter (default: 3%).")

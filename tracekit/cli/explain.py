@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.cli.inputs.echo import echo_drawn
-from tracekit.cli.inputs.options import STEPS, terminal_format
+from tracekit.cli.inputs.options import STEPS, Command, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tracekit.report.report import Report
 
 
-@click.command()
+@click.command(cls=Command)
 @run_options("[ID] [RUN...]", required=False)
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps.")
 def explain(choice: RunChoice, steps: StepSelection | None) -> None:

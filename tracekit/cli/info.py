@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 
 from tracekit.cli.inputs.echo import echo_drawn
-from tracekit.cli.inputs.options import terminal_format
+from tracekit.cli.inputs.options import Command, terminal_format
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 
-@click.command()
+@click.command(cls=Command)
 @run_options()
 @click.option("--kernels", is_flag=True, help="List what ran on the devices, what it counts as and by which rule.")
 def info(choice: RunChoice, kernels: bool) -> None:

@@ -11,7 +11,7 @@ import click
 
 from tracekit.cli.inputs.echo import echo
 from tracekit.cli.inputs.merged_run import merged_run
-from tracekit.cli.inputs.options import DURATION, SECTIONS, STEPS
+from tracekit.cli.inputs.options import DURATION, SECTIONS, STEPS, Command
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 from tracekit.render.merged.formats import FORMATS
 
@@ -23,7 +23,7 @@ _WRITTEN_ANEW = "Mstf"
 _NOT_SHOWN = {"C": "counter values", "i": "instants", "I": "instants"}
 
 
-@click.command()
+@click.command(cls=Command)
 @run_options()
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only slices that overlap these steps.")
 @click.option("--categories", type=SECTIONS, metavar="kernel,cpu_op", help="Only events of these categories.")

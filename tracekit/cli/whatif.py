@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.inputs.options import STEPS, output_options, text_format
+from tracekit.cli.inputs.options import STEPS, Command, output_options, text_format
 from tracekit.cli.inputs.run_choice import RunChoice, refuse_suffixes, run_options, write_result
 
 if TYPE_CHECKING:
     from tracekit.loading.options import StepSelection
 
 
-@click.command()
+@click.command(cls=Command)
 @run_options()
 @click.option("--steps", type=STEPS, metavar="10:20", help="Only these steps.")
 @output_options("(.json or .txt)")

@@ -82,6 +82,8 @@ class Claims:
         most_ns = max(finding.time_ns or 0, finding.saving_ns or 0)
         time_ns = self._take(own, None)
         own_work = _BEHIND.get(finding.cause or "", IDLE_CAUSES)
+        if not time_ns and not finding.saving_ns:  # the critical path passes other ranks, and no replay tells why
+            time_ns = self._take(_of_nobody(*own_work), most_ns)
         behind_ns = self._take(_of_nobody(*own_work, *_WAITING, *IDLE_CAUSES, *_WORK), most_ns - time_ns)
         return replace(finding, time_ns=time_ns, evidence=_with_behind(finding, behind_ns))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracekit.cli.inputs.echo import echo_drawn, shown
-from tracekit.cli.inputs.options import output_options, text_format
+from tracekit.cli.inputs.options import Command, output_options, text_format
 from tracekit.cli.inputs.run_choice import RunChoice, refuse_suffixes, run_options, write_result
 from tracekit.hta.analyses import ANALYSES, HtaRequest, HtaResult, run_analysis
 from tracekit.hta.package import import_bridge, quiet, rounding, to_hta
@@ -29,7 +29,7 @@ _SHOWN_ROWS = 20
 _LONGEST_TEXT = 32
 
 
-@click.command()
+@click.command(cls=Command)
 @run_options()
 @click.argument("analysis", metavar="ANALYSIS", type=click.Choice([*ANALYSES, _ALL]))
 @click.option("--last-step", is_flag=True, help="Keep the profiler's last step, which HTA leaves out.")

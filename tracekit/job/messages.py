@@ -443,7 +443,7 @@ def _peer_notes(inferred: int, unknown: int) -> list[Note]:
     if unknown:
         text = (
             f"{unknown} sends or receives do not name their peer, and are matched with none; "
-            "with record_shapes=True those of Gloo do"
+            "with record_shapes=True those of Gloo do, but for receives from any rank"
         )
         notes.append(Note(id="unlinked", severity="warning", text=text))
     return notes

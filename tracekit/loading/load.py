@@ -31,6 +31,7 @@ from tracekit.health.run_checks import with_servers, without_incomparable_times,
 from tracekit.job.clocks.align import align
 from tracekit.job.collectives import groups_of_run, match_collectives
 from tracekit.job.messages import match_messages, with_inferred_peers
+from tracekit.job.nameless_groups import with_inferred_groups
 from tracekit.job.step_numbers import first_steps
 from tracekit.loading.options import SummaryOptions
 from tracekit.loading.rank_reader import RankReader
@@ -194,9 +195,10 @@ def assemble(
     notes += missing_note(missing, len(ranks), len(expected))
     notes += guard.run("which steps are complete on all ranks", [], step_notes, ranks)
     notes += left_out_notes(left_out, ranks)
+    ranks, about_groups = guard.run("groups of collectives", (ranks, []), with_inferred_groups, ranks)
     groups = guard.run("process groups", (), groups_of_run, ranks, world_size)
     collectives, mismatches = guard.run("collectives", ((), []), match_collectives, ranks, groups, world_size)
-    notes += mismatches
+    notes += [*about_groups, *mismatches]
     unaligned = tuple(ClockModel(rank=summary.rank, method="none") for summary in ranks)
     clocks, about_clocks = guard.run("clocks", (unaligned, []), align, ranks, collectives)
     ranks, about_peers = guard.run("peers of messages", (ranks, []), with_inferred_peers, ranks)

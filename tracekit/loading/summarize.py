@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-import msgspec
-
 from tracekit.errors import InputError
 from tracekit.explain.pipeline.per_rank import recorded_pipeline
 from tracekit.explain.sections import ALL_PARTS, parts_for
@@ -244,7 +242,7 @@ def _merge_clocks(clocks: Sequence[ClockMeasurement]) -> ClockMeasurement | None
     if not measured:
         return None
     samples = [sample for clock in measured for sample in clock.samples]
-    return msgspec.structs.replace(measured[0], samples=samples)
+    return replace(measured[0], samples=samples)
 
 
 @dataclass(frozen=True, kw_only=True)

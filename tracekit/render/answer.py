@@ -34,13 +34,13 @@ _BESIDE_ROWS = 5  # legend, scale, arrow, how many there are
 _INDENT = 3
 _CLEARLY_MORE = 1.1
 _ENOUGH_STEPS = 10  # for a verdict
-_MOST_LINES = {"text": 3, "action": 3, "note": 2, "attempts": 2}
+_MOST_LINES = {"text": None, "action": None, "note": 2, "attempts": 2}  # a claim and its remedy are never cut
 
 
 def answer(report: Report, width: int) -> list[Text]:
     """Return the lines, none of them longer than `width` but for the command, which a shell takes in one piece."""
     run = report.run
-    command = next_command("open", run, *open_options(report))
+    command = next_command("report", run)
     head = list(headline(run, width).split())
     for line in head:
         line.truncate(width, overflow="ellipsis")
@@ -171,8 +171,8 @@ def open_options(report: Report) -> list[str]:
     return options
 
 
-def wrapped_lines(text: str, prefix: str, width: int, most: int, style: str) -> list[Text]:
-    """Return a text in at most so many lines, the first behind a prefix; what is too long ends in an ellipsis."""
+def wrapped_lines(text: str, prefix: str, width: int, most: int | None, style: str) -> list[Text]:
+    """Return a text in lines, the first behind a prefix. What is longer than `most` lines ends in an ellipsis."""
     if not text:
         return []
     lines = textwrap.wrap(

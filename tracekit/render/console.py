@@ -64,10 +64,13 @@ def write(blocks: Iterable[object], *, width: int, color: bool) -> str:
 
 
 def headline(run: Run, width: int = 80) -> Text:
-    """Return the headline of a run, in three lines: its name; ranks, device and parallelism; its steps."""
+    """Return the headline of a run, in three lines: its name; ranks, device and parallelism; its steps.
+
+    A fourth says that other runs are in its folder.
+    """
     from rich.text import Text
 
-    lines = (_ranks_and_devices(run, width), _steps(run))
+    lines = (_ranks_and_devices(run, width), _steps(run), *_other_runs(run))
     below = "\n".join(shortened(safe_text(line), width, keep="ends") for line in lines)
     return Text.assemble((shortened(safe_text(_name(run)), width, keep="ends"), "bold"), "\n", below)
 
@@ -90,6 +93,11 @@ def _ranks_and_devices(run: Run, width: int) -> str:
     parallelism = [f"{strategies} ({details})" if strategies else details] * bool(details) + [strategies]
     lines = [" · ".join(filter(None, (ranks, device, how))) for device in (*devices, kind) for how in parallelism]
     return next((line for line in lines if len(line) <= width), lines[-1])
+
+
+def _other_runs(run: Run) -> Iterator[str]:
+    if others := {other.run_id for other in run.other_runs} - {run.run_id}:
+        yield f"1 of {len(others) + 1} runs here; tracekit info lists them, --run chooses"
 
 
 def _details(run: Run) -> list[str]:

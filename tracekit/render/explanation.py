@@ -83,26 +83,26 @@ def run_text(report: Report, *, width: int, color: bool) -> str:
         lines += [line for finding in close for line in _close_lines(finding, width)]
     if (diagnosis := report.result(DIAGNOSIS_SECTION)) is not None and diagnosis.step_ns:
         covered = coverage(diagnosis.step_ns, rows_of(diagnosis, "causes"), report.findings)
-        lines += [*_line("", width), *wrapped_lines(_coverage_text(covered), "", width, 4, "")]
+        lines += [*_line("", width), *wrapped_lines(_coverage_text(covered), "", width, None, "")]
     return write(lines, width=width, color=color)
 
 
 def _finding_lines(number: int, finding: Finding, step_ns: float, width: int) -> list[Text]:
-    lines = wrapped_lines(f"{finding.id}: {finding.text}", f"{number}. ", width, 4, "bold" if number == 1 else "")
+    lines = wrapped_lines(f"{finding.id}: {finding.text}", f"{number}. ", width, None, "bold" if number == 1 else "")
     for condition in finding.conditions:
         lines += _line(_condition_text(condition), width)
     return lines + _line(f"Its place: {reason_for_place(finding, step_ns)}", width)
 
 
 def _close_lines(finding: Finding, width: int) -> Iterator[Text]:
-    yield from wrapped_lines(f"{finding.id}: {finding.text}", "-  ", width, 3, "")
+    yield from wrapped_lines(f"{finding.id}: {finding.text}", "-  ", width, None, "")
     for condition in finding.conditions:
         if not condition.holds:
             yield from _line(_condition_text(condition), width)
 
 
 def _line(text: str, width: int, style: str = "") -> list[Text]:
-    return wrapped_lines(text, _INDENT, width, 4, style)
+    return wrapped_lines(text, _INDENT, width, None, style)
 
 
 def _condition_text(condition: Condition) -> str:

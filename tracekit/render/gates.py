@@ -161,7 +161,7 @@ def check_text(check: Check, *, width: int, color: bool) -> str:
         lines.append(text_line(line_of("baseline", runs_text(check.comparison.baselines), width)))
     for result in check.all_results:
         lines += _lines(result, width)
-    lines += wrapped_lines(_summary_text(check), "", width, 2, "bold")
+    lines += wrapped_lines(_summary_text(check), "", width, None, "bold")
     return write(lines, width=width, color=color)
 
 
@@ -169,8 +169,8 @@ def _lines(result: GateResult | FindingResult, width: int) -> list[Text]:
     style = "" if result.status == "passed" else "yellow" if result.passes else "bold red"
     mark = "pass" if result.passes else "FAIL"
     outcome = f": {_outcome_text(result)}" if result.reason is not None else ""
-    head = wrapped_lines(f"{result.name}{outcome}", f"{mark}  ", width, 1, style)
-    return head + wrapped_lines(_result_text(result), f"{_INDENT}    ", width, 3, "")
+    head = wrapped_lines(f"{result.name}{outcome}", f"{mark}  ", width, None, style)
+    return head + wrapped_lines(_result_text(result), f"{_INDENT}    ", width, None, "")
 
 
 def _value_text(value: float, unit: Unit) -> str:

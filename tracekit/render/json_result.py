@@ -7,6 +7,7 @@ fields are added, never renamed.
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Any
 
 import msgspec
@@ -14,10 +15,10 @@ import msgspec
 from tracekit.explain.pipeline.bubbles import action_table
 from tracekit.explain.sections import SECTIONS
 from tracekit.explain.step_time.breakdown import capture_overhead
-from tracekit.explain.step_time.step_lengths import step_lengths
+from tracekit.explain.step_time.step_lengths import mean_step_ns, step_lengths
 from tracekit.job.messages import message_table
 from tracekit.model.communication import GroupKey
-from tracekit.model.run import Run
+from tracekit.model.run import Run, format_ranges
 from tracekit.model.texts import unicode_text
 from tracekit.rank.recorded_steps import FLIGHT_RECORDER
 from tracekit.render.sections.json import section_dict
@@ -28,6 +29,10 @@ from tracekit.version import __version__
 SCHEMA_VERSION = 1
 JSON_HEAD = {"schema_version": SCHEMA_VERSION, "tracekit_version": __version__}
 """What every JSON document of tracekit begins with."""
+
+
+_BRIEF = ("id", "tag", "text", "action", "certainty", "saving_ns", "saving_error_ns")
+_BRIEF_BYTES = 3_000
 
 
 def json_document(content: dict[str, Any], *, sort_keys: bool = True) -> str:
@@ -80,6 +85,39 @@ def result_dict(report: Report) -> dict[str, Any]:
     for name, section_result in report.results.items():
         result |= section_dict(SECTIONS[name], section_result)
     return result
+
+
+def brief_json(report: Report) -> str:
+    """Return what there is to know first as JSON: findings, then run, steps and the next commands, for an agent.
+
+    It has less than 3,000 bytes, for which the last findings are left out, unless the path of the run is very long.
+    """
+    run, step_ns = report.run, max(mean_step_ns(report.run), 1)
+    findings = [
+        {name: row[name] for name in _BRIEF if name in row}
+        | {"ranks": format_ranges(finding.concerned) if finding.concerned else None}
+        | {"saving_share": None if finding.saving_ns is None else round(finding.saving_ns / step_ns, 3)}
+        for row, finding in zip(finding_table(report.findings).rows, report.findings, strict=True)
+    ]
+    names = ("path", "run_id", "attempt", "world_size", "device", "strategies")
+    missing = format_ranges(run.missing_ranks) if run.missing_ranks else None
+    first = [finding.id for finding in report.findings[:1]]
+    content: dict[str, Any] = {
+        "run": {name: getattr(run, name) for name in names} | {"ranks": len(run.ranks), "missing_ranks": missing},
+        "step_ns": _step_ns(run),
+        "notes": [note.text for note in run.notes if note.is_defect][:1],
+        "next": [
+            shlex.join(["tracekit", *each, *run.arguments]) for each in (["report"], ["explain", *first], ["open"])
+        ],
+        **JSON_HEAD,
+    }
+    text = ""
+    for count in range(len(findings), min(len(findings), 1) - 1, -1):
+        some = {"findings": findings[:count], "more_findings": len(findings) - count}
+        text = unicode_text(json.dumps(some | content, ensure_ascii=False, allow_nan=False, indent=1)) + "\n"
+        if len(text.encode()) < _BRIEF_BYTES:
+            break
+    return text
 
 
 def _run(run: Run) -> dict[str, Any]:

@@ -108,7 +108,7 @@ def _scale(picture: StepPicture, label_width: int, room: int, shares: str) -> Te
     """Return the line above the rows: the number of the step, its begin and end, and what the shares are."""
     from rich.text import Text
 
-    step, end = f"step {picture.step}", f"{picture.length_ns / 1e6:.1f} ms"
+    step, end = f"step #{picture.step}", f"{picture.length_ns / 1e6:.1f} ms"
     gap = label_width + 1 + room - max(len(step), label_width) - 1 - len("0") - len(end)
     return Text(f"{step:<{label_width}} 0{' ' * gap}{end}{shares}", style="dim")
 

@@ -15,7 +15,7 @@ from tracekit.model.run import ClockModel, Run, format_ranges
 from tracekit.model.summary import RankSummary
 from tracekit.model.texts import duration, milliseconds, shortened
 from tracekit.rank.communication_rules import COMPUTE
-from tracekit.render.console import draw, headline, next_command, note_lines, statement, table, write
+from tracekit.render.console import command_line, draw, headline, next_command, note_lines, statement, table, write
 from tracekit.render.grid import Grid
 from tracekit.render.sections.job import attempt_tables, configuration_block
 from tracekit.report.kernel_list import COPY, KernelUse
@@ -42,8 +42,12 @@ def run_text(run: Run, *, width: int = 80, color: bool = False) -> str:
         blocks += ["", *configuration_block(settings, run)]
     if of_attempts := attempt_tables(attempts(run)):
         blocks += ["", *of_attempts]
-    if run.notes:
-        blocks += ["", *note_lines(run.notes)]
+    if run.other_runs:
+        rows = [(o.run_id or "without an id", str(o.attempt), f"{o.ranks:,}") for o in run.other_runs]
+        title = "Other runs here; --run and --attempt choose"
+        blocks += ["", *table(title, ("run", "attempt", "ranks"), rows)]
+    if notes := [note for note in run.notes if note.id != "other-run"]:
+        blocks += ["", *note_lines(notes, all_told_by=command_line("analyze", run, "--json"))]
     blocks += ["", next_command("analyze", run)]
     return write(blocks, width=width, color=color)
 

@@ -9,27 +9,38 @@ from typing import Literal
 
 from tracekit.explain.section import Unavailable
 from tracekit.explain.step_time.step_lengths import mean_step_ns
-from tracekit.render.answer import answer, finding_text
+from tracekit.render.answer import answer, finding_lines, finding_text
 from tracekit.render.console import headline, next_command, note_lines, statement, write
 from tracekit.render.sections.lines import overhead_text
 from tracekit.render.sections.text import ORDER, TITLES, section_text
 from tracekit.report.report import Report
 
-Extent = Literal["answer", "sections", "full"]
+Extent = Literal["answer", "verdict", "sections", "full"]
+_FINDINGS_OF_VERDICT = 3
 
 
 def terminal_text(report: Report, *, width: int = 80, color: bool = False, extent: Extent = "full") -> str:
     """Return a report as text of `width` characters; `color` writes ANSI styles.
 
-    extent: the answer alone, the tables of the sections that were asked for, or all findings, tables and notes.
+    extent: the answer alone, its findings without pictures, the tables of the sections that were asked for, or all
+        findings, tables and notes.
     """
     if extent == "answer":
         blocks: list[object] = [*answer(report, width)]
+    elif extent == "verdict":
+        blocks = _verdict(report, width)
     elif extent == "sections":
         blocks = [headline(report.run, width), "", *_tables(report, width)]
     else:
         blocks = _full(report, width)
     return write(blocks, width=width, color=color)
+
+
+def _verdict(report: Report, width: int) -> list[object]:
+    blocks: list[object] = [headline(report.run, width), ""]
+    for number, finding in enumerate(report.findings[:_FINDINGS_OF_VERDICT], start=1):
+        blocks += finding_lines(number, finding, mean_step_ns(report.run), width)
+    return blocks
 
 
 def _full(report: Report, width: int) -> list[object]:

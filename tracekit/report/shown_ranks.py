@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from tracekit.explain.step_time.step_lengths import typical_step
+from tracekit.findings.finding import Finding
 from tracekit.model.summary import RankSummary
 from tracekit.report.report import Report
 
@@ -28,17 +29,15 @@ def reasons_to_show(report: Report, count: int) -> dict[int, Reason]:
     Findings blame it, it waits longest for a blamed one, it bounds the steps most, its share of exposed communication
     is the median, or it is one of the lowest.
     """
-    run = report.run
-    by_wait = sorted((_exposed(summary), summary.rank) for summary in run.ranks if _is_shown(summary))
-    measured = [rank for _, rank in by_wait]
+    measured = _by_wait(report)
     blamed = [rank for finding in report.findings for rank in finding.concerned]
     most_blamed = len(blamed) if len(measured) <= count else max(count - 2, 1)
     reasons: dict[int, Reason] = {}
     ranks_of: tuple[tuple[Reason, Sequence[int]], ...] = (
         ("blamed", blamed[:most_blamed]),
-        ("waits", _worst_waiters(report)),
+        ("waits", [_longest_wait(finding)["rank"] for finding in report.findings[:1] if _longest_wait(finding)]),
         ("critical", _critical(report)),
-        ("median", measured[len(measured) // 2 :][:1]),
+        ("median", _median(measured)),
         ("lowest", sorted(measured)),
     )
     for reason, ranks in ranks_of:
@@ -47,6 +46,15 @@ def reasons_to_show(report: Report, count: int) -> dict[int, Reason]:
     known = set(measured)
     chosen = [rank for rank in reasons if rank in known][:count]
     return {rank: reasons[rank] for rank in sorted(chosen)}
+
+
+def evidence_ranks(report: Report, finding: Finding) -> list[int]:
+    """Return whom a finding is about, who waits longest for them, and a typical rank; all are shown if empty."""
+    measured = _by_wait(report)
+    if not (concerned := [rank for rank in finding.concerned if rank in measured]):
+        return []
+    waits = [rank for rank in (_longest_wait(finding).get("rank"),) if rank in measured]
+    return list(dict.fromkeys([*concerned, *waits, *_median([rank for rank in measured if rank not in concerned])]))
 
 
 def step_to_show(report: Report) -> int | None:
@@ -59,13 +67,19 @@ def step_to_show(report: Report) -> int | None:
     first = report.findings[0]
     if first.step is not None:
         return first.step
-    step = _longest_wait(report).get("step", typical)
+    step = _longest_wait(first).get("step", typical)
     length_ns, usual_ns = lengths_ns.get(step, 0), lengths_ns[typical]
     return step if abs(length_ns - usual_ns) <= _USUAL * usual_ns else typical
 
 
-def _is_shown(summary: RankSummary) -> bool:
-    return any(step.complete for step in summary.steps)
+def _by_wait(report: Report) -> list[int]:
+    """Return the ranks that completed a step, those that wait least first."""
+    shown = (summary for summary in report.run.ranks if any(step.complete for step in summary.steps))
+    return [rank for _, rank in sorted((_exposed(summary), summary.rank) for summary in shown)]
+
+
+def _median(ranks: Sequence[int]) -> Sequence[int]:
+    return ranks[len(ranks) // 2 :][:1]
 
 
 def _exposed(summary: RankSummary) -> float:
@@ -74,13 +88,9 @@ def _exposed(summary: RankSummary) -> float:
     return sum(step.exposed_comm_ns for step in steps) / max(sum(step.step_ns for step in steps), 1)
 
 
-def _longest_wait(report: Report) -> dict[str, int]:
-    wait = report.findings[0].evidence.get("longest_wait") if report.findings else None
+def _longest_wait(finding: Finding) -> dict[str, int]:
+    wait = finding.evidence.get("longest_wait")
     return wait if isinstance(wait, dict) else {}
-
-
-def _worst_waiters(report: Report) -> list[int]:
-    return [rank for rank in (_longest_wait(report).get("rank"),) if rank is not None]
 
 
 def _critical(report: Report) -> list[int]:

@@ -87,6 +87,7 @@ class StepPicture:
 
     Attributes:
         step: its number.
+        begin_ns: of the picture, on the run's clock.
         length_ns: from the first begin of a row to the last end.
         rows: stages of a pipeline in order, or the last to arrive first.
         arrow: None if nobody waits for long.
@@ -95,6 +96,7 @@ class StepPicture:
     """
 
     step: int
+    begin_ns: int
     length_ns: int
     rows: tuple[PictureRow, ...]
     arrow: Arrow | None
@@ -132,6 +134,7 @@ def step_picture(report: Report, most_rows: int) -> StepPicture | None:
     blamed = report.findings[0].concerned if report.findings else ()
     return StepPicture(
         step=step,
+        begin_ns=begin_ns,
         length_ns=length_ns,
         rows=tuple(sorted(_with_alike(run, step, rows), key=lambda row: _order(row, is_pipeline, blamed))),
         arrow=_arrow(drawn, aligned, begin_ns, length_ns, blamed),

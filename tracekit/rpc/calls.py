@@ -12,9 +12,8 @@ from __future__ import annotations
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-import msgspec
 import numpy as np
 
 from tracekit.explain.step_time.tables import NamedWait
@@ -377,7 +376,7 @@ def _merged(windows: Sequence[RpcUse | None]) -> RpcUse | None:
     uses = [window for window in windows if window is not None]
     if not uses:
         return None
-    return msgspec.structs.replace(
+    return replace(
         uses[0],
         calls=[call for use in uses for call in use.calls],
         services=[service for use in uses for service in use.services],

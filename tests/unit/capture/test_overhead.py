@@ -95,21 +95,21 @@ def test_the_cost_counts_the_events_of_the_steps_without_those_of_the_measuremen
     calibration = [("cpu_op", CALIBRATION_SPAN), ("cpu_op", "aten::gelu"), ("cpu_op", "aten::mul")]
     others = [("kernel", "gemm"), ("python_function", "train.py(1): step"), ("python_function", "train.py(9): loss")]
     meter = OverheadMeter(PROFILER)
-    meter.count(count_events(exported(tmp_path, *steps, *calibration, *others)))
+    meter.count(count_events(exported(tmp_path, *steps, *calibration, *others).read_bytes()))
     # The name of the measurement's span follows its category, so its category counts as one more operator.
     assert meter.recording_ns() == (3 + 1) * 100 + 2 * 10 + 1 * 1000
 
     for size in (1, 7, 64):  # a pattern that spans two pieces counts once
         monkeypatch.setattr(event_counts, "_PIECE_BYTES", size)
         again = OverheadMeter(PROFILER)
-        again.count(count_events(exported(tmp_path, *steps, *calibration, *others)))
+        again.count(count_events(exported(tmp_path, *steps, *calibration, *others).read_bytes()))
         assert again.recording_ns() == meter.recording_ns()
 
 
 def test_a_cost_measured_with_other_options_is_not_used(no_costs: dict[frozenset[str], Any], tmp_path: Path) -> None:
     no_costs[frozenset()] = overhead._Cost(operation_ns=100, python_call_ns=0, span_ns=0)
     meter = OverheadMeter(PROFILER)
-    meter.count(count_events(exported(tmp_path, ("cpu_op", "aten::add"))))
+    meter.count(count_events(exported(tmp_path, ("cpu_op", "aten::add")).read_bytes()))
     assert meter.recording_ns() is None
     assert meter.operation_ns is None
 

@@ -13,6 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.places import DATA
 from tracekit import __version__, cli
 from tracekit.errors import InputError, NotATraceError, OutputError, TracekitError, UsageError
 
@@ -137,6 +138,9 @@ def test_the_exit_code_of_a_command_is_kept(run_body: Callable[[Callable[[], Non
     ("arguments", "line"),
     [
         (["--verison"], "Error: No such option '--verison'. Did you mean '--version'?"),
+        (["diff"], "Error: No such command 'diff'. Did you mean 'compare'?"),
+        (["view"], "Error: No such command 'view'. Did you mean 'open'?"),
+        ([str(DATA)], f"Error: No such command '{DATA}'. Did you mean 'tracekit analyze {DATA}'?"),
         (["analyse"], "Error: No such command 'analyse'. Did you mean 'analyze'?"),
         (["frobnicate"], "Error: No such command 'frobnicate'."),
         (["demo", "--jobs"], "Error: No such option '--jobs'."),
@@ -158,8 +162,9 @@ def test_no_command_shows_the_help_as_a_usage_error() -> None:
     assert "Usage: tracekit" in result.stderr
 
 
-def test_version() -> None:
-    result = CliRunner().invoke(cli.cli, ["--version"], prog_name="tracekit")
+@pytest.mark.parametrize("option", ["-V", "--version"])
+def test_version(option: str) -> None:
+    result = CliRunner().invoke(cli.cli, [option], prog_name="tracekit")
     assert (result.exit_code, result.stdout) == (0, f"tracekit {__version__}\n")
 
 
@@ -293,4 +298,4 @@ def test_closed_streams_change_no_exit_code(closed: str) -> None:
 def test_a_coding_without_our_characters_shows_marks() -> None:
     ended = in_shell(f"analyze {DDP}", PYTHONIOENCODING="latin-1")
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert "? compute  ? exposed communication" in ended.stdout
+    assert "? compute" in ended.stdout

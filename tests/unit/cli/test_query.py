@@ -16,6 +16,7 @@ from tracekit.cli import cli
 from tracekit.read.files import storage
 from tracekit.trace_processor import Answer, TraceProcessor, views_sql
 from tracekit.trace_processor.processor import sql_error
+from tracekit.trace_processor.views import parse_views
 
 DDP = DATA / "ddp_slow_rank"
 
@@ -162,4 +163,9 @@ def test_the_next_command_selects_the_same_ranks(processor: Canned) -> None:
 
 def test_views_are_printed_without_a_run() -> None:
     result = query("--views")
-    assert (result.exit_code, result.stdout) == (0, views_sql())
+    assert result.exit_code == 0
+    views = parse_views(views_sql())
+    for view in views:
+        after = result.stdout.split(f"{view.name}\n", 1)[1]
+        assert re.findall(r"^ (\w+) ", after.split("\n\n")[0], re.MULTILINE) == [name for name, *_ in view.columns]
+    assert max(map(len, result.stdout.splitlines())) <= 80

@@ -17,6 +17,7 @@ from tests.unit.cli.terminals import (
     named_runs,
     written,
 )
+from tracekit.api import analyze
 
 STYLED = [
     "analyze ddp",
@@ -26,6 +27,7 @@ STYLED = [
     "analyze h100 --full",
     "info ddp",
     "info h100 --kernels",
+    "report ddp",
     "explain ddp",
     "explain straggler ddp",
     "whatif ddp",
@@ -41,6 +43,7 @@ PLAIN = [
     "analyze ddp --section nothing",
     "anlyze",
     "links --help",
+    "analyze ddp --brief",
     "query ddp 'select 1'",
     "merge ddp -o run.pftrace",
     "open ddp --print-url",
@@ -49,6 +52,8 @@ PLAIN = [
 ]
 COLORED = ["analyze ddp", "analyze h100", "demo", "doctor"]
 COMMANDS = STYLED + PLAIN
+AT_ANY_WIDTH = [*STYLED[:-3], "compare ddp h100", "query --views"]
+SHOWN_FINDINGS = {"analyze ddp": 1, "analyze ddp --full": 9, "report ddp": 3, "explain ddp": 9}
 FEW = ["analyze ddp", "analyze ddp --full", "info h100 --kernels", "compare ddp ddp", "config", "analyze nowhere"]
 
 
@@ -63,6 +68,18 @@ def test_a_terminal_gets_colors_within_its_width(runs: Path) -> None:
         assert STYLE.search(out) or command in PLAIN, command
         assert COLOR.search(out) or command not in COLORED, command
         assert_styled_within_the_width(command, out, err)
+
+
+@pytest.mark.parametrize("width", [60, 120])
+def test_no_width_cuts_a_claim(runs: Path, width: int) -> None:
+    """GIVEN a narrow and a wide terminal THEN lines keep to it, and what is found and what to do is there in full."""
+    findings = analyze(str(runs / "ddp"), cache=False).findings
+    for command, (out, err) in written(runs, AT_ANY_WIDTH, terminal=True, width=width).items():
+        assert_styled_within_the_width(command, out, err, width)
+        text = "".join(STYLE.sub("", out).split()).lower()
+        for finding in findings[: SHOWN_FINDINGS.get(command, 0)]:
+            claims = [finding.text, *([finding.action] if finding.action and command != "explain ddp" else [])]
+            assert [claim for claim in claims if "".join(claim.split()).lower() not in text] == [], command
 
 
 def test_a_terminal_without_colors_gets_none(runs: Path) -> None:

@@ -109,6 +109,20 @@ def test_two_findings_claim_no_time_twice() -> None:
     ]
 
 
+def test_idle_time_of_a_rank_that_is_named_is_its_own_without_a_replay() -> None:
+    """GIVEN a rank that idles for most of the idle time on a critical path that no longer passes it."""
+    late = finding("rank 2 is late", rank=2, remedy="ranks", cause="host_bound", time_ns=200)
+    launches = finding("the host launches late", remedy="host", cause="host_bound", time_ns=250)
+    causes = [{"cause": "host_bound", "ranks": [], "time_ns": 250}]
+
+    ranked = rank_findings([launches, late], STEP_NS, causes)
+
+    assert [(each.text, each.time_ns) for each in ranked] == [
+        ("rank 2 is late", 200),
+        ("the host launches late", 50),
+    ]
+
+
 def test_what_all_ranks_could_save_is_what_remains_without_the_rank_that_is_late() -> None:
     """GIVEN launches in time that save more than the late rank, since that contains it THEN the rank comes first, and
     of the launches what remains is stated.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests.builders import TraceBuilder
@@ -61,7 +61,7 @@ def with_message(trace: TraceBuilder, message: str) -> TraceBuilder:
 def captured(**changes: Any) -> TraceBuilder:
     trace = training().capture()
     assert trace.metadata is not None
-    trace.metadata = msgspec.structs.replace(trace.metadata, **changes)
+    trace.metadata = replace(trace.metadata, **changes)
     return trace
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests.builders import TraceBuilder
@@ -194,7 +194,7 @@ def test_the_capture_knows_the_device(summarize: Summarize) -> None:
     assert summarize(trace).device == "cpu"
     assert trace.metadata is not None
     on_gpu = Device(type="cuda", index=0, name="NVIDIA A100")
-    trace.metadata = msgspec.structs.replace(trace.metadata, device=on_gpu)
+    trace.metadata = replace(trace.metadata, device=on_gpu)
     assert summarize(trace).unmeasured == "it was recorded without CUDA activity"
 
 

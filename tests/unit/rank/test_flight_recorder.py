@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
+from dataclasses import replace
+
 import pytest
 
 from tests.builders import TraceBuilder
@@ -45,7 +46,7 @@ def test_an_entry_far_from_any_operator_moves_no_clock(summarize: Summarize) -> 
 def test_spans_match_operators_of_their_threads_group(summarize: Summarize) -> None:
     """GIVEN that the second group's all-reduce runs first THEN each group has the time of its all-reduce."""
     trace = TraceBuilder().step(0, 0, 100)
-    first = msgspec.structs.replace(WORLD, threads=[trace.gloo_threads[0]])
+    first = replace(WORLD, threads=[trace.gloo_threads[0]])
     second = Group(
         id=1, name="1", desc="half", backend="gloo", parallelism=None, ranks=[0], threads=[trace.gloo_threads[1]]
     )
@@ -69,7 +70,7 @@ def test_the_reason_for_a_missing_span_depends_on_later_spans(summarize: Summari
     records = [trace.record("all_reduce", seq, created_at=at) for seq, at in enumerate((11, 21, 31))]
     # The first operator has another kind, else it would take the span.
     trace.events[1]["name"] = "c10d::broadcast_"
-    records[0] = msgspec.structs.replace(records[0], kind="broadcast")
+    records[0] = replace(records[0], kind="broadcast")
 
     summary = summarize(trace.capture(collectives=records))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests.builders import TraceBuilder
@@ -33,7 +33,7 @@ def entry(
     trace: TraceBuilder, kind: str, at_us: float, inputs: list[list[int]], outputs: list[list[int]], group: int = 0
 ) -> CollectiveRecord:
     record = trace.record(kind, int(at_us), created_at=at_us, group=group)
-    return msgspec.structs.replace(record, in_shapes=inputs, out_shapes=outputs, dtypes=["Float"] if inputs else [])
+    return replace(record, in_shapes=inputs, out_shapes=outputs, dtypes=["Float"] if inputs else [])
 
 
 def the_row(summary: RankSummary) -> CommunicationSum:

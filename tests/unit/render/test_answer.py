@@ -72,7 +72,7 @@ def assert_fits(report: Report) -> None:
     lines = lines_of(report)
     assert len(lines) <= LINES, "\n".join(lines)
     assert [line for line in lines[:-1] if len(line) > WIDTH] == []
-    assert lines[-1].startswith("Next: tracekit open ")
+    assert lines[-1].startswith("Next: tracekit report ")
 
 
 @pytest.mark.parametrize("ranks", [2, 8, 1024])
@@ -97,12 +97,6 @@ def test_the_blamed_rank_has_a_bar_even_of_many() -> None:
     labels = [line.split()[1] for line in lines_of(report) if re.match(r"rank \d", line)]
     assert "41" in labels
     assert len(labels) <= 8
-
-
-def test_the_command_opens_the_blamed_ranks_and_a_step() -> None:
-    command = lines_of(job(64, slow=41))[-1]
-    assert "--ranks" in command
-    assert "--steps" in command
 
 
 @pytest.mark.parametrize("group", [group for group in GROUPS if not group.startswith("lost")])

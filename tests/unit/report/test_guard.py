@@ -85,7 +85,7 @@ def test_the_command_ends_as_it_would_for_other_defects(monkeypatch: pytest.Monk
 OVER_RANKS = {
     loading: (
         *("without_incomparable_times", "first_steps_to_leave_out", "without_jumping_clocks"),
-        *("step_notes", "groups_of_run", "match_collectives", "align"),
+        *("step_notes", "with_inferred_groups", "groups_of_run", "match_collectives", "align"),
         *("with_inferred_peers", "match_messages", "with_inferred_pipelines", "with_manual_pipelines"),
     ),
 }

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests.builders import TraceBuilder
@@ -61,7 +61,7 @@ def worker(name: str, rank: int, *, steps: Sequence[int] = (), skew_ms: int = 0,
             for start, end, *number in what.get("waits", ())
         ],
     )
-    trace.metadata = msgspec.structs.replace(trace.metadata, rpc=use, strategies=["rpc"])
+    trace.metadata = replace(trace.metadata, rpc=use, strategies=["rpc"])
     return trace
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from msgspec import structs
 
 from benchmarks.exchanges import rank, run_of, send
 from tests.unit.rpc.simulated import Exchange
@@ -92,7 +91,7 @@ def held_exchange(late: int, held_ns: int) -> Exchange:
         last = exchange.call(late, "exchange", at_ns + held_ns, step=step, returned_ns=at_ns + held_ns + 5)
         for position, service in enumerate(exchange.services):
             if service.caller != late and service.released_by is None:
-                exchange.services[position] = released = structs.replace(service, released_by=last)
+                exchange.services[position] = released = replace(service, released_by=last)
                 calls = exchange.calls[service.caller]
                 calls[-1] = replace(calls[-1], service=released)
     return exchange

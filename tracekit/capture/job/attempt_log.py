@@ -13,9 +13,9 @@ import multiprocessing.util
 import os
 import time
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
-
-import msgspec
+from typing import Any
 
 from tracekit.capture.ending import is_failing
 from tracekit.capture.job.elastic_launch import group_joined_ns
@@ -150,9 +150,9 @@ class AttemptLog:
             os.pwrite(self._file, entry, offset)
             self._written += 1
 
-    def _update(self, **changes: object) -> None:
+    def _update(self, **changes: Any) -> None:
         if self._header is not None and self._file is not None and os.getpid() == self._pid:
-            self._header = msgspec.structs.replace(self._header, **changes)
+            self._header = replace(self._header, **changes)
             os.pwrite(self._file, pack_header(self._header), 0)
 
     def _at_exit(self) -> None:

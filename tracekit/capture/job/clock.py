@@ -13,12 +13,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-import msgspec
-
 from tracekit.capture.job.clock_leader import ClockKeys, ClockLeader
 from tracekit.capture.job.process import Identity
 from tracekit.capture.job.run_agreement import BoundedStore
 from tracekit.model.metadata import ClockMeasurement, ClockSample
+from tracekit.model.metadata.json_text import decode
 
 REFERENCE_RANK = 0
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.005, 0.1
@@ -132,7 +131,7 @@ class HostClock:
                 lambda store: store.get(key) if store.check([key]) else None, max(deadline - time.monotonic(), 0.05)
             )
             if answer is not None:
-                return msgspec.json.decode(answer, type=ClockSample)
+                return decode(answer, ClockSample)
             if time.monotonic() >= deadline:
                 raise TimeoutError("the clock is not known yet")
             time.sleep(pause_s)

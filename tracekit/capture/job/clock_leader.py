@@ -19,10 +19,9 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import msgspec
-
 from tracekit.capture.job.process import Identity
 from tracekit.model.metadata import ClockSample
+from tracekit.model.metadata.json_text import decode, encode
 
 ROUNDS = 40
 FAN_OUT = 16
@@ -136,7 +135,7 @@ class ClockLeader:
                 sample = ClockSample(at_ns=self._now_ns(), offset_ns=0, error_ns=0, rtt_ns=0)
             else:
                 sample = self._ask_parent(session, node)
-            answer = msgspec.json.encode(sample)
+            answer = encode(sample)
             self._store.set(self._keys.latest(node), answer)
             self._store.set(self._keys.sample(self._host_id, session), answer)
 
@@ -160,7 +159,7 @@ class ClockLeader:
         rtt_ns, at_ns, offset_ns, parent_ns = best
         error_ns = (rtt_ns + 1) // 2
         if parent:
-            latest = msgspec.json.decode(self._await(self._keys.latest(parent)), type=ClockSample)
+            latest = decode(self._await(self._keys.latest(parent)), ClockSample)
             offset_ns += latest.offset_ns
             error_ns += latest.error_ns + abs(parent_ns - latest.at_ns) * DRIFT_PPM // 1_000_000
         return ClockSample(at_ns=at_ns, offset_ns=offset_ns, error_ns=error_ns, rtt_ns=rtt_ns)

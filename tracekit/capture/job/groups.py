@@ -12,11 +12,9 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
-
-import msgspec
 
 from tracekit.model.metadata import Group, Mesh, RankSlice
 from tracekit.model.names.mesh import parallelism_of_dimension, parallelism_of_group
@@ -75,14 +73,14 @@ class GroupTable:
     def set_parallelism_of(self, number: int, parallelism: str) -> None:
         """Do the same for the group of this id; does nothing if there is none."""
         if 0 <= number < len(self.groups) and self.groups[number].parallelism is None:
-            self.groups[number] = msgspec.structs.replace(self.groups[number], parallelism=parallelism)
+            self.groups[number] = replace(self.groups[number], parallelism=parallelism)
 
     def set_dimensions_of_hsdp(self, shard_group: Any, replicate_group: Any) -> None:
         """Name the two dimensions of hybrid sharding, both of which are data parallel."""
         for process_group, dimension in ((shard_group, "dp_shard"), (replicate_group, "dp_replicate")):
             number = self.id_of(process_group)
             if number is not None:
-                self.groups[number] = msgspec.structs.replace(self.groups[number], dimension=dimension)
+                self.groups[number] = replace(self.groups[number], dimension=dimension)
 
     def multi_rank_groups(self) -> list[Group]:
         """Return the groups of more than one rank."""
@@ -101,9 +99,7 @@ class GroupTable:
             return
         self.world_size = job_size
         self.groups = [
-            msgspec.structs.replace(group, ranks=compact_ranks(range(world_size), job_size))
-            if group.ranks == "world"
-            else group
+            replace(group, ranks=compact_ranks(range(world_size), job_size)) if group.ranks == "world" else group
             for group in self.groups
         ]
 
@@ -128,7 +124,7 @@ class GroupTable:
         if gloo and len(threads) == len(gloo) * _GLOO_THREADS:
             for index, number in enumerate(gloo):
                 group_threads = threads[index * _GLOO_THREADS : (index + 1) * _GLOO_THREADS]
-                self.groups[number] = msgspec.structs.replace(self.groups[number], threads=group_threads)
+                self.groups[number] = replace(self.groups[number], threads=group_threads)
 
 
 def gloo_threads(tasks: Path = _TASKS) -> list[int]:

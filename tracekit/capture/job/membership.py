@@ -9,8 +9,6 @@ from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
-
 from tracekit.capture.job.clock import HostClock
 from tracekit.capture.job.elastic_launch import ElasticLaunch
 from tracekit.capture.job.process import Identity, default_store, has_joined_peers, identify
@@ -146,7 +144,7 @@ class JobMembership:
             text = f"a recording of this rank in run {run.run_id} exists, so this one is in run {run_id}"
             note(text)
             warn(f"rank {identity.rank}: {text}")
-            self._run = msgspec.structs.replace(run, run_id=run_id)
+            self._run = replace(run, run_id=run_id)
         return run_id, agreed
 
     def _accept(self, run: AgreedRun | None) -> None:

@@ -27,17 +27,16 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
-
 from tracekit.capture.job.elastic_launch import ElasticLaunch
 from tracekit.capture.job.process import Identity
 from tracekit.capture.output.paths import MAX_RUN_ID_LENGTH, name_part, newest_attempt
-from tracekit.model.metadata import PROGRESS_SUFFIX, Progress
+from tracekit.model.metadata import PROGRESS_SUFFIX, Progress, ProgressHeader
+from tracekit.model.metadata.json_text import decode, encode
 
 RUN_KEY = "tracekit/run"
 RUN_WAIT_S = 2.0
@@ -49,7 +48,8 @@ T = TypeVar("T")
 TOTAL_TIMEOUT_S = 2.0  # for all questions together that are not answered in time
 
 
-class AgreedRun(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class AgreedRun:
     """What rank 0 says of the run.
 
     Attributes:
@@ -64,7 +64,8 @@ class AgreedRun(msgspec.Struct, frozen=True, kw_only=True):
     is_first: bool = True
 
 
-class AgreedStep(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class AgreedStep:
     """The number of the job's step at the first call, and how rank 0 knows it."""
 
     first_step: int
@@ -102,14 +103,14 @@ def publish_run(
 
     def publish(shared: Any) -> AgreedRun:
         if any_rank:
-            named = _decoded(shared.compare_set(key, "", msgspec.json.encode(run).decode()))
-            return msgspec.structs.replace(named, attempt=run.attempt)
+            named = _decoded(shared.compare_set(key, "", encode(run).decode()))
+            return replace(named, attempt=run.attempt)
         agreed = run
         if elastic and shared.check([key]):
             earlier = _decoded(shared.get(key))
             attempt = max(earlier.attempt + 1, run.attempt)
-            agreed = msgspec.structs.replace(run, run_id=earlier.run_id, attempt=attempt, is_first=False)
-        shared.set(key, msgspec.json.encode(agreed).decode())
+            agreed = replace(run, run_id=earlier.run_id, attempt=attempt, is_first=False)
+        shared.set(key, encode(agreed).decode())
         return agreed
 
     with contextlib.suppress(Exception):  # errors depend on the store; other ranks then name their own runs
@@ -155,7 +156,7 @@ def await_run(
 def publish_step(store: BoundedStore | None, run: AgreedRun, number: int, step: AgreedStep) -> None:
     """Have the first step published; nobody waits for it."""
     if store is not None:
-        text = msgspec.json.encode(step).decode()
+        text = encode(step).decode()
         store.post(lambda shared: shared.set(_step_key(run, number), text))
 
 
@@ -166,7 +167,7 @@ def look_up_step(store: BoundedStore | None, run: AgreedRun, number: int) -> Agr
         return None
     with contextlib.suppress(Exception):
         answer = store.ask(lambda shared: shared.get(key) if shared.check([key]) else None, ANSWER_TIMEOUT_S)
-        return None if answer is None else msgspec.json.decode(answer, type=AgreedStep)
+        return None if answer is None else decode(answer, AgreedStep)
     return None
 
 
@@ -175,8 +176,8 @@ def _step_key(run: AgreedRun, number: int) -> str:
 
 
 def _decoded(text: bytes | str) -> AgreedRun:
-    run = msgspec.json.decode(text, type=AgreedRun)
-    return msgspec.structs.replace(run, run_id=name_part(run.run_id, MAX_RUN_ID_LENGTH) or "run")
+    run = decode(text, AgreedRun)
+    return replace(run, run_id=name_part(run.run_id, MAX_RUN_ID_LENGTH) or "run")
 
 
 def _new_name(path: Path, launch: ElasticLaunch | None, number: int) -> str:
@@ -244,7 +245,7 @@ def _any_progress(attempt: Path) -> Progress | None:
     """Return the progress of any rank."""
     for file in attempt.rglob(f"rank-*{PROGRESS_SUFFIX}"):
         with contextlib.suppress(OSError, ValueError):
-            return Progress.parse(file.read_bytes())
+            return Progress.parse(file.read_bytes(), lambda header: decode(header, ProgressHeader))
     return None
 
 

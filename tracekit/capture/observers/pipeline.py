@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
-
-import msgspec
 
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import Patch, PatchSet
@@ -75,7 +74,7 @@ class PipelineObserver:
                 draft.note("stages of several pipelines ran on this rank; only one of the pipelines is described")
             draft.strategies.append("pp")
             number = draft.groups.id_of(self._groups[0])
-            draft.pipeline = msgspec.structs.replace(self._layout, group=number)
+            draft.pipeline = replace(self._layout, group=number)
         self._groups = []
 
     def _forward(self, forward: Callable[..., Any], stage: Any, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:

@@ -14,18 +14,18 @@ import contextlib
 import errno
 import gzip
 import hashlib
-import mmap
+import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
-
-import msgspec
 
 from tracekit.capture.output.paths import DiskBudget, RecordingPaths, publish
 from tracekit.errors import OutputError
 from tracekit.model.metadata import METADATA_KEY, METADATA_VERSION, CaptureMetadata, Manifest, RecordingNote
+from tracekit.model.metadata.json_text import encode
 from tracekit.model.spans import CALIBRATION_SPAN, LABEL_PREFIX
 
 GZIP_LEVEL = 3  # the last one of zlib that is fast: level 6 takes twice the time for files that are a quarter smaller
@@ -37,13 +37,25 @@ _TRACE_NAME = re.compile(rb'"traceName": "[^"]*"')
 _TAIL_BYTES = 8192
 _EVENT_BOUNDARY = re.compile(rb"\n  \},\n  \{")
 
-_PIECE_BYTES = 2**24
+# The tokens of JSON. torch writes their nesting itself, but takes texts from the program and numbers from a device, of
+# which it may leave a quote without its escape, or write `nan`.
+_TEXT = rb'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+"'
+_PLAIN = rb'[^"a-zA-Z]*+"[^"\\\x00-\x1f]*+"(?=[,:\]}\n])'  # nearly all: a text without escapes, and what is before it
+_OTHER = rb'[^"a-zA-Z]*+(?:' + _TEXT + rb"(?=[,:\]}\s])|true|false|null|(?<=[0-9])[eE])"
+_TOKENS = re.compile(rb"(?:(?:%b)*+(?:%b)?+)*+[^\"a-zA-Z]*+" % (_PLAIN, _OTHER))
+_STRING = re.compile(_TEXT)
+_BROKEN_NAME = re.compile(rb'"name": (?!%b(?:,\n|\s*+(?:, "[^"]++": |\})))' % _TEXT)
+_EVENTS_BEGIN, _EVENTS_END = b'"traceEvents": [', b"\n  ]"
+_EVENT = b'"ph": '
+
+_PIECE_BYTES = 2**20  # other threads can go on between two of them
 _OPERATIONS = (b'"cat": "cpu_op"', b'"cat": "user_annotation"')
 _PYTHON_CALL = b'"cat": "python_function"'
 _SPAN = b'"name": "' + LABEL_PREFIX.encode()
 
 
-class CheckedExport(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class CheckedExport:
     """What is known of an export once it has been read: its number of events, the notes of repairs."""
 
     events: int
@@ -73,7 +85,7 @@ def write_trace(
     """Write the trace of the export at `paths`; `describe` returns its metadata. Raises OutputError."""
     try:
         text, events, notes = read_verified(paths.export)
-        checked = CheckedExport(events=events, notes=notes, counts=count_events(paths.export))
+        checked = CheckedExport(events=events, notes=notes, counts=count_events(text))
         paths.export.unlink()
         budget.count_written(_publish(paths, text, events, describe(checked), budget))
     except (OSError, RuntimeError) as error:
@@ -105,7 +117,7 @@ def _publish(paths: RecordingPaths, text: bytes, events: int, metadata: CaptureM
         else (metadata.window.index, metadata.window.index),
     )
     with _synced_file(paths.unfinished_manifest) as stream:
-        stream.write(msgspec.json.encode(manifest) + b"\n")
+        stream.write(encode(manifest) + b"\n")
     publish(paths.unfinished_trace, target)
     try:
         publish(paths.unfinished_manifest, paths.manifest)
@@ -135,12 +147,6 @@ def _synced_file(file: Path) -> Iterator[BinaryIO]:
         yield stream
         stream.flush()
         os.fsync(stream.fileno())
-
-
-class _Trace(msgspec.Struct):
-    """A trace whose events are not decoded: enough to check the syntax of all of it."""
-
-    traceEvents: list[msgspec.Raw]  # noqa: N815
 
 
 def read_verified(file: Path) -> tuple[bytes, int, list[RecordingNote]]:
@@ -175,19 +181,19 @@ def repair(text: bytes) -> tuple[bytes, int, int]:
     def escape(match: re.Match[bytes]) -> bytes:
         nonlocal escaped
         name = match[2]
-        if _is_valid(b'"' + name + b'"'):
+        if _STRING.fullmatch(b'"' + name + b'"'):
             return match[0]
         escaped += 1
-        return match[1] + msgspec.json.encode(name.decode("utf-8", "replace"))[1:-1] + match[3]
+        return match[1] + encode(name.decode("utf-8", "replace"))[1:-1] + match[3]
 
     text = _EVENT_NAME.sub(escape, text)
     if _count_events(text) is not None:
         return text, escaped, 0
-    head, separator, rest = text.partition(b'"traceEvents": [')
+    head, separator, rest = text.partition(_EVENTS_BEGIN)
     body, closing, tail = rest.rpartition(b"\n  }")
     begin, opening, body = body.partition(b"\n  {")
     events = _EVENT_BOUNDARY.split(body)
-    valid = [event for event in events if _is_valid(b"{" + event + b"}")]
+    valid = [event for event in events if _is_event(event)]
     return (
         head + separator + begin + opening + b"\n  },\n  {".join(valid) + closing + tail,
         escaped,
@@ -204,7 +210,7 @@ def with_metadata(text: bytes, metadata: CaptureMetadata, file_name: str) -> lis
     tail = text[-_TAIL_BYTES:]
     if (trace_name := _TRACE_NAME.search(tail)) is not None:  # torch wrote the name of the temporary file
         end -= len(tail) - trace_name.start()
-        tail = _TRACE_NAME.sub(b'"traceName": ' + msgspec.json.encode(file_name), tail)
+        tail = _TRACE_NAME.sub(b'"traceName": ' + encode(file_name), tail)
         tail = tail[trace_name.start() :]
     else:
         tail = b""
@@ -212,9 +218,9 @@ def with_metadata(text: bytes, metadata: CaptureMetadata, file_name: str) -> lis
     return [
         text[:begin],
         b"\n  ",
-        msgspec.json.encode(METADATA_KEY),
+        encode(METADATA_KEY),
         b": ",
-        msgspec.json.encode(metadata),
+        encode(metadata),
         b",",
         events,
         tail,
@@ -222,19 +228,39 @@ def with_metadata(text: bytes, metadata: CaptureMetadata, file_name: str) -> lis
 
 
 def _count_events(text: bytes) -> int | None:
-    """Return the number of events, or None if the text is not valid JSON with a list of events."""
-    try:
-        return len(msgspec.json.decode(text, type=_Trace).traceEvents) if _is_utf8(text) else None
-    except (msgspec.DecodeError, RecursionError):
+    """Return the number of events, or None if the text is not valid JSON with a list of events.
+
+    Of the events the tokens are checked: `json` would take ten times as long, and no other thread could run meanwhile.
+    """
+    begin = text.find(_EVENTS_BEGIN) + len(_EVENTS_BEGIN)
+    end = text.rfind(_EVENTS_END, begin)
+    if begin < len(_EVENTS_BEGIN) or end < 0 or not _is_utf8(text) or _BROKEN_NAME.search(text):
         return None
-
-
-def _is_valid(text: bytes) -> bool:
     try:
-        msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
+        json.loads(text[:begin] + text[end:])
+    except (ValueError, RecursionError):
+        return None
+    return _occurrences(text, _EVENT, begin, end) if _has_valid_tokens(text) else None
+
+
+def _has_valid_tokens(text: bytes) -> bool:
+    at, piece_end = 0, 0
+    while at < len(text):
+        piece_end = min(max(piece_end, at) + _PIECE_BYTES, len(text))  # a text may be longer than a piece
+        match = _TOKENS.match(text, at, piece_end)
+        assert match is not None  # of the empty text, if of nothing else
+        if match.end() == at and piece_end == len(text):
+            return False
+        at = match.end()
     return True
+
+
+def _is_event(event: bytes) -> bool:
+    try:
+        json.loads(b"{" + event + b"}")
+    except (ValueError, RecursionError):
+        return False
+    return _has_valid_tokens(event)  # `json` takes NaN
 
 
 def _is_utf8(text: bytes) -> bool:
@@ -247,7 +273,8 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-class EventCounts(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class EventCounts:
     """Events in the export. `calibration_operations` belong to the measurement, the others to the steps."""
 
     operations: int
@@ -256,20 +283,18 @@ class EventCounts(msgspec.Struct, frozen=True, kw_only=True):
     calibration_operations: int
 
 
-def count_events(export: Path) -> EventCounts:
+def count_events(text: bytes) -> EventCounts:
     """Count the events of an export. Operators are in order of time, so those of the measurement follow its span."""
-    with export.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        end = text.find(CALIBRATION_SPAN.encode())
-        steps_end = len(text) if end < 0 else end
-        return EventCounts(
-            operations=sum(_occurrences(text, pattern, 0, steps_end) for pattern in _OPERATIONS),
-            python_calls=_occurrences(text, _PYTHON_CALL, 0, len(text)),
-            spans=_occurrences(text, _SPAN, 0, steps_end),
-            calibration_operations=_occurrences(text, _OPERATIONS[0], steps_end, len(text)),
-        )
+    end = text.find(CALIBRATION_SPAN.encode())
+    steps_end = len(text) if end < 0 else end
+    return EventCounts(
+        operations=sum(_occurrences(text, pattern, 0, steps_end) for pattern in _OPERATIONS),
+        python_calls=_occurrences(text, _PYTHON_CALL, 0, len(text)),
+        spans=_occurrences(text, _SPAN, 0, steps_end),
+        calibration_operations=_occurrences(text, _OPERATIONS[0], steps_end, len(text)),
+    )
 
 
-def _occurrences(text: mmap.mmap, pattern: bytes, begin: int, end: int) -> int:
-    """Return how often `pattern` occurs. Works piece by piece, as a trace can be larger than the free memory."""
+def _occurrences(text: bytes, pattern: bytes, begin: int, end: int) -> int:
     pieces = range(begin, end, _PIECE_BYTES)
-    return sum(text[i : min(i + _PIECE_BYTES + len(pattern) - 1, end)].count(pattern) for i in pieces)
+    return sum(text.count(pattern, i, min(i + _PIECE_BYTES + len(pattern) - 1, end)) for i in pieces)

@@ -39,6 +39,31 @@ _NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class Command(click.Command):
+    """A command whose help has its own options first, then those that many commands share, by their `group`."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for parameter in self.get_params(ctx):
+            if isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)) is not None:
+                groups.setdefault(getattr(parameter, "group", "Options"), []).append(record)
+        for title, records in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+class RunOption(click.Option):
+    """An option that says which run and which of its ranks."""
+
+    group = "Which run"
+
+
+class ReadingOption(click.Option):
+    """An option that says how files are read."""
+
+    group = "How files are read"
+
+
 class RankSet(ParamType[frozenset[int]]):
     """`0-7,12`: ranks and ranges of ranks, including both ends."""
 

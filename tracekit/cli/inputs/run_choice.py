@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -19,7 +19,7 @@ import click
 from click.core import ParameterSource
 
 from tracekit.cli.inputs.echo import echo_drawn, echo_json, echo_written, write_with
-from tracekit.cli.inputs.options import RANKS, apply_decorators, progress_on_stderr
+from tracekit.cli.inputs.options import AMOUNT, RANKS, ReadingOption, RunOption, apply_decorators, progress_on_stderr
 
 if TYPE_CHECKING:
     from tracekit.explain.section import KnownWork
@@ -29,31 +29,39 @@ if TYPE_CHECKING:
     from tracekit.rank.communication_rules import CommunicationRule
     from tracekit.read.cache.cache_dir import DecodedSpool
     from tracekit.read.cache.store import CacheChoice
+    from tracekit.render.page.lanes import LaneReader
     from tracekit.report.report import Report
+    from tracekit.report.step_lanes import StepLanes, StepTime
 
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_run_option, _reading_option = partial(click.option, cls=RunOption), partial(click.option, cls=ReadingOption)
+
 _READING_OPTIONS = (
-    click.option("--ranks", type=RANKS, metavar="0-7", help="Only these ranks."),
-    click.option("--ranks-from", metavar="REGEX", help="Its group is the rank, in paths of files that name none."),
-    click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Number of worker processes."),
-    click.option(
+    _run_option("--ranks", type=RANKS, metavar="0-7", help="Only these ranks."),
+    _run_option("--ranks-from", metavar="REGEX", help="Its group is the rank, in paths of files that name none."),
+    _reading_option("--jobs", type=click.IntRange(min=1), metavar="N", help="Number of worker processes."),
+    _reading_option(
         "--communication-rule",
         multiple=True,
         metavar="REGEX=KIND",
         help="Kernels named so communicate, e.g. '^my_ring=all_to_all', or =compute.",
     ),
-    click.option("--step-anchor", metavar="REGEX", help="A step begins with each event on the host that is named so."),
-    click.option(
+    _reading_option(
+        "--step-anchor", metavar="REGEX", help="A step begins with each event on the host that is named so."
+    ),
+    _reading_option(
         "--limit",
         multiple=True,
         metavar="NAME=N",
         help="What a trace file may cost, e.g. ratio=1000 (docs/settings.md).",
     ),
-    click.option("--cache-dir", metavar="DIR", help="Cache folder (see tracekit cache --help)."),
-    click.option("--no-cache", is_flag=True, help="Neither read nor write the cache."),
-    click.option("--anonymize", is_flag=True, help="Replace names of hosts, paths, modules and groups in all outputs."),
+    _reading_option("--cache-dir", metavar="DIR", help="Cache folder (see tracekit cache --help)."),
+    _reading_option("--no-cache", is_flag=True, help="Neither read nor write the cache."),
+    _reading_option(
+        "--anonymize", is_flag=True, help="Replace names of hosts, paths, modules and groups in all outputs."
+    ),
 )
 
 
@@ -140,6 +148,19 @@ class RunChoice:
 
         return (options or SummaryOptions()).with_rules(self.communication_rules).with_step_anchor(self.step_anchor)
 
+    def lane_reader(self, options: SummaryOptions) -> LaneReader:
+        """Return how the page reads some ranks again."""
+
+        def read_lanes(run: Run, times: Sequence[StepTime], most_operations: int) -> list[StepLanes]:
+            from tracekit.report.step_lanes import read_step_lanes
+
+            with self.workers() as workers:
+                return read_step_lanes(
+                    run, times, most_operations=most_operations, options=self.with_rules(options), **workers
+                )
+
+        return read_lanes
+
     @contextmanager
     def workers(self) -> Iterator[dict[str, Any]]:
         """Yield the workers that read the ranks, as keyword arguments of `load`."""
@@ -195,8 +216,8 @@ def _set_limits(texts: tuple[str, ...]) -> None:
 
 
 _CHOOSING_OPTIONS = (
-    click.option("--run", metavar="ID", help="The run to take; the newest by default."),
-    click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="The attempt of an elastic job."),
+    _run_option("--run", metavar="ID", help="The run to take; the newest by default."),
+    _run_option("--attempt", type=click.IntRange(min=0), metavar="N", help="The attempt of an elastic job."),
 )
 
 
@@ -205,7 +226,8 @@ def run_options(metavar: str = "RUN...", *, required: bool = True, several: bool
 
     several: each path is a run of its own, see `of_path`.
     """
-    argument = click.argument("paths", nargs=-1, required=required, metavar=metavar)
+    path = click.Path(readable=False)  # for the shell, which completes it; reading says what is wrong with one
+    argument = click.argument("paths", nargs=-1, required=required, metavar=metavar, type=path)
     options = _READING_OPTIONS if several else (*_CHOOSING_OPTIONS, *_READING_OPTIONS)
     return lambda command: apply_decorators(_with_choice(command), argument, *options)
 
@@ -258,6 +280,27 @@ def _with_choice(command: F) -> F:
         return command(choice, **options)
 
     return cast(F, with_choice)
+
+
+def work_options() -> Callable[[F], F]:
+    """Return what adds the options that say what the model computes: the command gets `work`, a `KnownWork`."""
+    return lambda command: apply_decorators(
+        _with_work(command),
+        click.option("--flops-per-step", type=AMOUNT, metavar="F", help="The model's FLOPs a step and rank, for MFU."),
+        click.option("--peak-tflops", type=AMOUNT, metavar="P", help="Peak of a rank's device, in TFLOP/s, for MFU."),
+    )
+
+
+def _with_work(command: F) -> F:
+    @wraps(command)
+    def with_work(*arguments: Any, flops_per_step: float | None, peak_tflops: float | None, **options: Any) -> Any:
+        from tracekit.explain.section import KnownWork
+
+        peak = None if peak_tflops is None else peak_tflops * 1e12
+        work = KnownWork(flops_per_step=flops_per_step, peak_flops_per_s=peak)
+        return command(*arguments, work=work, **options)
+
+    return cast(F, with_work)
 
 
 def refuse_suffixes(files: Sequence[Path], suffixes: Sequence[str]) -> None:

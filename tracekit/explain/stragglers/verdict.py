@@ -229,7 +229,10 @@ class _Judged:
             idles = self._idles(candidate)
             longer_ns = 0.0 if self.work is None else self.work.longer_compute_ns(candidate.indexes, first)
             longer = longer_ns / max(candidate.evidence.size_ns, 1)
-            if longer > idles.value or not idles.holds:
+            peers = [index for index in self.trained if index not in candidate.indexes]
+            # A rank whose processor others use is slower at both, and its peers idle as well.
+            beyond_ns = self._idle_ns(candidate.indexes) - self._idle_ns(peers)
+            if longer_ns > beyond_ns or not idles.holds:
                 cause = "compute" if longer >= _EXPLAINED else None
         return "more_work" if self.overload(candidate, cause) is not None else cause
 
@@ -237,18 +240,18 @@ class _Judged:
         """Return whether the slow ranks idle or copy for most of the delay, as late hosts do."""
         what = "idle time of its own, as a share of the delay"
         return Condition(
-            what=what, value=self._idle_ns(candidate) / max(candidate.evidence.size_ns, 1), bound=_EXPLAINED
+            what=what, value=self._idle_ns(candidate.indexes) / max(candidate.evidence.size_ns, 1), bound=_EXPLAINED
         )
 
-    def _idle_ns(self, candidate: Candidate) -> float:
-        ranks = [self.run.ranks[index] for index in candidate.indexes]
+    def _idle_ns(self, rank_indexes: Sequence[int]) -> float:
+        ranks = [self.run.ranks[index] for index in rank_indexes]
         return sum(_mean_ns(ranks, self.steps, part) for part in ("idle_ns", "exposed_copy_ns"))
 
     def _delay_ns(self, candidate: Candidate) -> float:
         """Return the delay: of a late host no more than its breakdown shows."""
         size_ns = candidate.evidence.size_ns
         is_late_host = not candidate.is_link and self.cause(candidate) == "host"
-        return min(size_ns, self._idle_ns(candidate)) if is_late_host else size_ns
+        return min(size_ns, self._idle_ns(candidate.indexes)) if is_late_host else size_ns
 
     def shows_cause(self, candidate: Candidate) -> bool:
         """Return whether the breakdown of its own time shows why a candidate is late, if it is one that is named."""

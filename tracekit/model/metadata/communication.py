@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Literal
-
-import msgspec
 
 from tracekit.model.metadata.job import Integer, Rank
 
@@ -15,7 +14,8 @@ RpcCallKind = Literal["call", "remote", "builtin", "script", "fetch"]
 builtin: an operator of torch. script: a TorchScript function. fetch: of an RRef's value."""
 
 
-class CollectiveRecord(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class CollectiveRecord:
     """One entry of a collective in torch's flight recorder.
 
     Attributes:
@@ -38,7 +38,8 @@ class CollectiveRecord(msgspec.Struct, frozen=True, kw_only=True):
     on_step_thread: bool | None = None
 
 
-class CommunicationUse(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class CommunicationUse:
     """Collectives that the program's Python code issued on a group, by the purpose of the tensors that it passed.
 
     Attributes:
@@ -56,7 +57,8 @@ class CommunicationUse(msgspec.Struct, frozen=True, kw_only=True):
     parameters: Integer | None = None
 
 
-class PointToPointRecord(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class PointToPointRecord:
     """One send or receive that Python code issued.
 
     Attributes:
@@ -80,7 +82,8 @@ class PointToPointRecord(msgspec.Struct, frozen=True, kw_only=True):
     any_source: bool = False
 
 
-class RpcCall(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class RpcCall:
     """A remote call that this worker issued, with its number in the process.
 
     A `call` and a `remote` pass the id of the worker and this number to the callee. The other kinds run entirely in
@@ -103,7 +106,8 @@ class RpcCall(msgspec.Struct, frozen=True, kw_only=True):
     done_ns: Integer | None
 
 
-class RpcCallId(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class RpcCallId:
     """A remote call by the worker that issued it.
 
     Attributes:
@@ -115,7 +119,8 @@ class RpcCallId(msgspec.Struct, frozen=True, kw_only=True):
     number: Integer
 
 
-class RpcService(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class RpcService:
     """A remote call that this worker served, with the caller's id and number of the call.
 
     Attributes:
@@ -139,7 +144,8 @@ class RpcService(msgspec.Struct, frozen=True, kw_only=True):
     released_by: RpcCallId | None = None
 
 
-class RpcWait(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class RpcWait:
     """The training thread was blocked in the wait for a future, or in the fetch of a remote value.
 
     Attributes:
@@ -153,7 +159,8 @@ class RpcWait(msgspec.Struct, frozen=True, kw_only=True):
     number: Integer | None = None
 
 
-class RpcUse(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class RpcUse:
     """What this worker of `torch.distributed.rpc` called in the window, and what it served to peers that record.
 
     Attributes:
@@ -167,7 +174,7 @@ class RpcUse(msgspec.Struct, frozen=True, kw_only=True):
 
     worker: str
     worker_id: Integer
-    calls: list[RpcCall] = []
-    services: list[RpcService] = []
-    waits: list[RpcWait] = []
+    calls: list[RpcCall] = field(default_factory=list)
+    services: list[RpcService] = field(default_factory=list)
+    waits: list[RpcWait] = field(default_factory=list)
     threads: Integer | None = None

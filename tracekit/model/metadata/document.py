@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
+from dataclasses import dataclass, field
 
 from tracekit.model.metadata.communication import CollectiveRecord, CommunicationUse, PointToPointRecord, RpcUse
 from tracekit.model.metadata.job import (
@@ -29,7 +29,8 @@ MERGED_KEY = "tracekit_merged"
 """The key of a trace that was merged from those of a run; such a trace is not a recording."""
 
 
-class CaptureMetadata(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class CaptureMetadata:
     """The value of the top-level key `tracekit`.
 
     Attributes:
@@ -82,27 +83,28 @@ class CaptureMetadata(msgspec.Struct, frozen=True, kw_only=True):
     device: Device
     window: Window
     steps: list[RecordedStep]
-    strategies: list[str] = []
+    strategies: list[str] = field(default_factory=list)
     mesh: Mesh | None = None
-    groups: list[Group] = []
-    collectives: list[CollectiveRecord] = []
-    p2p: list[PointToPointRecord] = []
+    groups: list[Group] = field(default_factory=list)
+    collectives: list[CollectiveRecord] = field(default_factory=list)
+    p2p: list[PointToPointRecord] = field(default_factory=list)
     clock: ClockMeasurement | None = None
-    ddp: list[DdpModule] = []
-    fsdp: list[FsdpUnit] = []
+    ddp: list[DdpModule] = field(default_factory=list)
+    fsdp: list[FsdpUnit] = field(default_factory=list)
     pipeline: PipelineLayout | None = None
     memory: MemoryUse | None = None
     precision: Precision | None = None
     overhead: Overhead | None = None
-    notes: list[RecordingNote] = []
-    uses: list[CommunicationUse] = []
+    notes: list[RecordingNote] = field(default_factory=list)
+    uses: list[CommunicationUse] = field(default_factory=list)
     rpc: RpcUse | None = None
-    settings: list[Settings] = []
+    settings: list[Settings] = field(default_factory=list)
     first_step: Integer = 0
     first_step_source: str = "calls"
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
     """Written after the trace. If it is there, the trace is complete.
 
     Attributes:

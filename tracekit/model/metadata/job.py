@@ -12,10 +12,16 @@ time is 0 is unused. Each write is small and stands for itself, so that what a k
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-import msgspec
+from tracekit.model.metadata.json_text import encode
+
+try:
+    from msgspec import Meta as _Within
+except ImportError:  # in a training job that has torch alone: it reads no trace, and so checks no limits
+    _Within = dict  # type: ignore[assignment,misc]
 
 HEADER_BYTES = 2048
 RING_ENTRIES = 256
@@ -26,12 +32,13 @@ FILE_BYTES = HEADER_BYTES + RING_ENTRIES * _ENTRY.size
 MAX_NS = 1 << 62
 MAX_RANKS = 1 << 20
 
-Integer = Annotated[int, msgspec.Meta(ge=-MAX_NS, le=MAX_NS)]
-Rank = Annotated[int, msgspec.Meta(ge=0, le=MAX_RANKS)]
-WorldSize = Annotated[int, msgspec.Meta(ge=1, le=MAX_RANKS)]
+Integer = Annotated[int, _Within(ge=-MAX_NS, le=MAX_NS)]
+Rank = Annotated[int, _Within(ge=0, le=MAX_RANKS)]
+WorldSize = Annotated[int, _Within(ge=1, le=MAX_RANKS)]
 
 
-class Device(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Device:
     """The device on which a rank trains.
 
     Attributes:
@@ -45,7 +52,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     name: str
 
 
-class Window(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Window:
     """The recording window of this trace: `skip` calls, then `warmup` calls, then the recorded steps.
 
     Attributes:
@@ -61,7 +69,8 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     partial: bool
 
 
-class RecordedStep(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class RecordedStep:
     """One call of the decorated step. It ends where the next one begins, so that data loading is inside.
 
     Attributes:
@@ -79,7 +88,8 @@ class RecordedStep(msgspec.Struct, frozen=True, kw_only=True):
     returned_ns: Integer | None = None
 
 
-class Mesh(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Mesh:
     """The device mesh of the job.
 
     Attributes:
@@ -93,7 +103,8 @@ class Mesh(msgspec.Struct, frozen=True, kw_only=True):
     coordinate: list[Integer]
 
 
-class RankSlice(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class RankSlice:
     """Ranks at equal distances.
 
     Attributes:
@@ -103,7 +114,8 @@ class RankSlice(msgspec.Struct, frozen=True, kw_only=True):
     slice: tuple[Rank, Rank, WorldSize]  # start, stop, stride
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Group:
     """A process group of this rank. `id` is local to the rank; over ranks a group is identified by (desc, ranks).
 
     Attributes:
@@ -123,11 +135,12 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     backend: str
     parallelism: str | None
     ranks: list[Rank] | Literal["world"] | RankSlice
-    threads: list[Integer] = []
+    threads: list[Integer] = field(default_factory=list)
     dimension: str | None = None
 
 
-class ClockSample(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class ClockSample:
     """One measurement of the rank's clock.
 
     Attributes:
@@ -143,7 +156,8 @@ class ClockSample(msgspec.Struct, frozen=True, kw_only=True):
     rtt_ns: Integer
 
 
-class ClockMeasurement(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class ClockMeasurement:
     """How far this rank's clock is ahead of that of a reference.
 
     Attributes:
@@ -157,7 +171,8 @@ class ClockMeasurement(msgspec.Struct, frozen=True, kw_only=True):
     samples: list[ClockSample]
 
 
-class Overhead(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Overhead:
     """What the capture itself cost.
 
     Attributes:
@@ -174,10 +189,11 @@ class Overhead(msgspec.Struct, frozen=True, kw_only=True):
     export_ns: Integer | None
     clock_ns: Integer | None
     operation_ns: Integer | None = None
-    options: list[str] = []
+    options: list[str] = field(default_factory=list)
 
 
-class RecordingNote(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class RecordingNote:
     """What could not be recorded, or what a reader must know of it.
 
     Attributes:
@@ -189,7 +205,8 @@ class RecordingNote(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class ProgressHeader(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class ProgressHeader:
     """What one rank says of itself in one attempt. Times are ns of its wall clock.
 
     Attributes:
@@ -245,9 +262,9 @@ class Progress:
     calls: tuple[tuple[int, int], ...]
 
     @classmethod
-    def parse(cls, content: bytes) -> Progress:
-        """Return what a file holds. Raises ValueError if it is none."""
-        header = msgspec.json.decode(content[:HEADER_BYTES], type=ProgressHeader)
+    def parse(cls, content: bytes, decode: Callable[[bytes], ProgressHeader]) -> Progress:
+        """Return what a file holds, of which `decode` reads the header. Raises ValueError if it is none."""
+        header = decode(content[:HEADER_BYTES])
         ring = content[HEADER_BYTES:FILE_BYTES]
         entries = _ENTRY.iter_unpack(ring[: len(ring) - len(ring) % _ENTRY.size])
         calls = sorted(((call, time_ns) for call, time_ns in entries if 0 < time_ns <= MAX_NS), key=lambda e: e[1])
@@ -263,7 +280,7 @@ class Progress:
 
 def pack_header(header: ProgressHeader) -> bytes:
     """Return the header as it is written. Raises ValueError if it is too long."""
-    text = msgspec.json.encode(header)
+    text = encode(header)
     if len(text) > HEADER_BYTES:
         raise ValueError(f"a header of {len(text)} bytes")
     return text.ljust(HEADER_BYTES)

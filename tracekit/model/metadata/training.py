@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
+from dataclasses import dataclass, field
 
 from tracekit.model.metadata.job import Integer
 
@@ -11,7 +11,8 @@ _MIB = 1 << 20
 SettingValue = bool | Integer | float | str | None
 
 
-class Bucket(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Bucket:
     """A bucket of DDP.
 
     Attributes:
@@ -26,10 +27,11 @@ class Bucket(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: Integer
     dtype: str
     parameters: list[str]
-    elements: list[Integer] = []
+    elements: list[Integer] = field(default_factory=list)
 
 
-class DdpModule(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class DdpModule:
     """A module that DDP wraps.
 
     Attributes:
@@ -51,7 +53,7 @@ class DdpModule(msgspec.Struct, frozen=True, kw_only=True):
     find_unused: bool
     rebuilt: bool
     buckets: list[Bucket]
-    gradient_order: list[Integer] = []
+    gradient_order: list[Integer] = field(default_factory=list)
     comm_hook: str | None = None
     gradient_as_bucket_view: bool | None = None
     broadcast_buffers: bool | None = None
@@ -63,7 +65,8 @@ def bucket_cap_mb(cap_bytes: int) -> float:
     return next((cap_mb for cap_mb in rounded if int(cap_mb * _MIB) == cap_bytes), cap_bytes / _MIB)
 
 
-class FsdpUnit(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class FsdpUnit:
     """Parameters that FSDP, or ZeRO 3, gathers together.
 
     Attributes:
@@ -77,7 +80,8 @@ class FsdpUnit(msgspec.Struct, frozen=True, kw_only=True):
     shard_group: Integer
 
 
-class PipelineLayout(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class PipelineLayout:
     """The pipeline that this rank is part of.
 
     Attributes:
@@ -97,7 +101,8 @@ class PipelineLayout(msgspec.Struct, frozen=True, kw_only=True):
     group: Integer | None = None
 
 
-class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class MemoryUse:
     """What the training of this rank takes, in bytes of its own shards.
 
     Attributes:
@@ -115,7 +120,8 @@ class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):
     device_bytes: Integer | None = None
 
 
-class Precision(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Precision:
     """The number formats in use.
 
     Attributes:
@@ -133,7 +139,8 @@ BLOCKING_VARIABLES = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIAL
 """Variables of the environment that make each launch wait until its kernel has ended, unless they are 0 or empty."""
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Settings:
     """How a wrapper of torch, or a framework, is configured.
 
     Attributes:
@@ -144,4 +151,4 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     component: str
     values: dict[str, SettingValue]
-    modules: list[str] = []
+    modules: list[str] = field(default_factory=list)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -135,7 +136,7 @@ def _metadata(text: bytes | None, file: str, notes: list[Note]) -> CaptureMetada
     if metadata.mesh is not None and not _is_consistent(metadata.mesh):
         what = f"{file}: the device mesh in the key {METADATA_KEY!r} contradicts itself; it is left out"
         notes.append(Note(id="not-available", severity="warning", file=file, text=what))
-        metadata = msgspec.structs.replace(metadata, mesh=None)
+        metadata = replace(metadata, mesh=None)
     return metadata
 
 

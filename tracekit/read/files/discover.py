@@ -14,8 +14,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import TypeVar
 
+import msgspec
+
 from tracekit.errors import InputError, UsageError
-from tracekit.model.metadata import MANIFEST_SUFFIX, PROGRESS_SUFFIX, Progress
+from tracekit.model.metadata import MANIFEST_SUFFIX, PROGRESS_SUFFIX, Progress, ProgressHeader
 from tracekit.model.notes import Note
 from tracekit.read.cache.cache_dir import CACHE_FOLDER
 from tracekit.read.decode.event_array import PERFETTO
@@ -29,6 +31,7 @@ _TRACE_SUFFIXES = (".json", ".json.gz", ".json.zst", ".json.tmp", ".gz.tmp")
 _PERFETTO_SUFFIXES = (".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz")
 _MAX_LISTED = 8  # ignored files in an error
 _PARALLEL_REQUESTS = 32
+_HEADER = msgspec.json.Decoder(ProgressHeader)
 
 T = TypeVar("T")
 
@@ -130,7 +133,7 @@ def _progress_of(run_id: str | None, files: Sequence[TracePath]) -> tuple[Progre
 
 def _progress(file: TracePath) -> Progress | None:
     try:
-        return Progress.parse(file.read_bytes())
+        return Progress.parse(file.read_bytes(), _HEADER.decode)
     except (OSError, ValueError):  # it says nothing without which the traces could not be read
         return None
 

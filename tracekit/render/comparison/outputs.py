@@ -69,13 +69,13 @@ def _lines(comparison: Comparison, width: int) -> list[object]:
         text_line(line_of("baseline", runs_text(comparison.baselines), width)),
         text_line(line_of("candidate", run_text(comparison.candidate), width)),
         blank,
-        *wrapped_lines(verdict_text(comparison), "", width, 2, "bold"),
-        *wrapped_lines(noise_text(comparison), "", width, 2, ""),
+        *wrapped_lines(verdict_text(comparison), "", width, None, "bold"),
+        *wrapped_lines(noise_text(comparison), "", width, None, ""),
     ]
     if advice := advice_text(comparison):
-        lines += wrapped_lines(advice, "", width, 2, "")
+        lines += wrapped_lines(advice, "", width, None, "")
     if remark := remark_text(comparison):
-        lines += wrapped_lines(remark, "! ", width, 2, "yellow")
+        lines += wrapped_lines(remark, "! ", width, None, "yellow")
     lines += [blank, *_cause_lines(comparison, width), blank]
     if standing_out := _standing_out(comparison):
         shown = " · ".join(map(explored_text, standing_out[:_SHOWN_EXPLORED]))

@@ -22,6 +22,7 @@ from tracekit.render.merged.plan import RankPlan, RunPlan
 from tracekit.render.slices import RUN_PAGE
 from tracekit.report.report import Report
 from tracekit.report.shown_ranks import ranks_to_show, step_to_show
+from tracekit.report.step_picture import step_picture
 
 _SHOWN_RANKS = 4
 _MOST_ACTION_TRACKS = 16
@@ -109,7 +110,8 @@ def opening_view(plan: RunPlan, report: Report) -> OpeningView:
 
     The pages of at most four ranks are open, those of `ranks_to_show`. Pinned are the findings, the steps, all pipeline
     actions, and the waits of the open ranks. If more than 16 ranks have actions, those of at most 16 ranks are pinned,
-    from the pipelines of the open ranks. The time shown is the step of the first finding.
+    from the pipelines of the open ranks. The time shown is the longest wait for whom the first finding blames, with
+    as much before and after it; else its step.
     """
     pages = sorted(plan.ranks, key=lambda rank: rank.order)
     chosen = set(ranks_to_show(report, _SHOWN_RANKS))
@@ -136,7 +138,7 @@ def _visible_ns(plan: RunPlan, report: Report) -> tuple[int, int] | None:
 
     It stays within the steps and so within the trace: the UI ignores a time that does not.
     """
-    step = step_to_show(report)
+    step, wait_ns = step_to_show(report), _wait_ns(report)
     every_ns: list[int] = []
     shown_ns: list[int] = []
     for page in plan.ranks:
@@ -147,9 +149,18 @@ def _visible_ns(plan: RunPlan, report: Report) -> tuple[int, int] | None:
         shown_ns += bounds_ns[[each.step == step for each in steps]].reshape(-1).tolist() if steps else []
     if not shown_ns:
         return None
-    start_ns, end_ns = min(shown_ns), max(shown_ns)
-    margin_ns = (end_ns - start_ns) // _MARGIN
+    start_ns, end_ns = (min(shown_ns), max(shown_ns)) if wait_ns is None else wait_ns
+    margin_ns = (end_ns - start_ns) // _MARGIN if wait_ns is None else end_ns - start_ns
     return max(start_ns - margin_ns, min(every_ns)), min(end_ns + margin_ns, max(every_ns))
+
+
+def _wait_ns(report: Report) -> tuple[int, int] | None:
+    """Return start and end, on the run's clock, of the wait for whom the first finding blames; None without one."""
+    picture = step_picture(report, _SHOWN_RANKS)
+    arrow = None if picture is None else picture.arrow
+    if picture is None or arrow is None or not report.findings or arrow.late_rank not in report.findings[0].concerned:
+        return None
+    return picture.begin_ns + arrow.start_ns, picture.begin_ns + arrow.end_ns
 
 
 def _pattern(shown: str, rank: int) -> str:

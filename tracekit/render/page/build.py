@@ -132,6 +132,9 @@ _IMPORTANT_RANKS = 16  # that stay in tables that are cut
 _BINS = 600  # of a step in lanes
 _OPERATIONS = 100  # of a rank in a step
 
+_OF_REPORT = f'id="{DATA_ID}">{{"result":{{"schema_version":'.encode()
+"""The beginning of the data block of a report; that of a comparison goes on otherwise."""
+
 _HEAD, _DATA, _SCRIPT = "<!--tracekit:head-->", "<!--tracekit:data-->", "<!--tracekit:script-->"
 
 
@@ -320,6 +323,11 @@ def write_page(path: Path, report: Report, read_lanes: LaneReader | None = read_
     """
     with new_file(path, force=force) as stream:
         stream.write(report_html(report, read_lanes).encode())
+
+
+def is_page(path: Path) -> bool:
+    """Return whether a file is the page of a report, of any run. Raises OSError."""
+    return path.is_file() and _OF_REPORT in path.read_bytes()
 
 
 def _hash(text: str) -> str:

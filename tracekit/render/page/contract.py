@@ -79,7 +79,7 @@ class FindingView(TypedDict):
         text: The finding as the terminal prints it: what is the case, what it saves, how sure that is, what to do.
         saving_share: Its saving by the mean step; null without a saving.
         saving_share_text: The same as it is printed, with a word if waiting ends as well; null likewise.
-        ranks: Ranks that "show evidence" filters by; empty: all ranks.
+        ranks: Ranks that "show evidence" filters by: whom it is about, who waits longest, a typical one; empty: all.
         steps: Steps that it filters by; empty: all steps.
         groups: Ids of the process groups that its evidence names, by id or by name; empty: none.
         kind: The kind of communication that it names; null: none.

@@ -17,7 +17,7 @@ from tracekit.render.page.contract import FindingView, Header, StepCause, StepVi
 from tracekit.render.sections.lines import overhead_text
 from tracekit.render.sections.text import where_text
 from tracekit.report.report import Report
-from tracekit.report.shown_ranks import SHOWN_RANKS, ranks_to_show
+from tracekit.report.shown_ranks import SHOWN_RANKS, evidence_ranks, ranks_to_show
 
 _WIDTH = 200  # of the headline, in characters
 _PART: dict[str, Literal["compute", "communication", "bubble", "other"]] = {
@@ -84,8 +84,7 @@ def finding_views(report: Report) -> list[FindingView]:
 
 def _finding_view(report: Report, finding: Finding, step_ns: int) -> FindingView:
     run = report.run
-    measured = {summary.rank for summary in run.ranks if summary.is_measured}
-    ranks = [rank for rank in finding.concerned if rank in measured]
+    ranks = evidence_ranks(report, finding)
     steps = [step for step in (_step_of(finding),) if step is not None and step in run.common_steps()]
     text = finding_text(finding, step_ns)
     command = open_command(report, ranks, steps)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _MOST_BARS = 9
 _LONGEST_NAME = 13
 _COLUMNS = 54
+_BESIDE_BARS = 22  # name and time
 _QUEUED, _HIDDEN, _AFTER = "·", "▒", "█"
 _SHOWN_STAGES = 16
 _SHOWN_RANKS = 16
@@ -35,13 +36,13 @@ _STYLES = {"F": "blue", "B": "green", "I": "green", "W": "cyan"}
 # ---- DDP's buckets -----------------------------------------------------------------------------------------------
 
 
-def bucket_blocks(buckets: Buckets) -> list[object]:
+def bucket_blocks(buckets: Buckets, width: int) -> list[object]:
     """Return the table of buckets, a picture of a typical backward pass, and why other sizes were not tried."""
     if not rows_of(buckets, "bucket_map"):
         return []
     blocks = _bucket_table(buckets)
     if buckets.picture is not None:
-        blocks += bucket_chart(buckets.picture)
+        blocks += bucket_chart(buckets.picture, width)
     missing = buckets.whatif_unavailable
     if missing is not None and not missing.expected:
         blocks += [statement("info", f"other bucket sizes n/a: {missing.reason}"), ""]
@@ -67,23 +68,23 @@ def _bucket_table(buckets: Buckets) -> list[object]:
     return draw(grid_of(BUCKETS_SHOWN, shown))
 
 
-def bucket_chart(picture: BucketPicture) -> list[object]:
-    """Return bars of the reductions of one backward pass.
+def bucket_chart(picture: BucketPicture, width: int) -> list[object]:
+    """Return bars of the reductions of one backward pass, at most `width` characters wide.
 
     Of many, the first two and the last ones are shown: at the end of the pass nothing covers them.
     """
     from rich.text import Text
 
-    bars = picture.bars
+    bars, columns = picture.bars, min(_COLUMNS, width - _BESIDE_BARS)
     begin_ns, end_ns = bars[0].ready_ns, max(bar.end_ns for bar in bars)
     begin_ns -= (end_ns - begin_ns) // 8  # the first bucket's gradients came before it was ready
-    scale = _COLUMNS / max(end_ns - begin_ns, 1)
+    scale = columns / max(end_ns - begin_ns, 1)
 
     def column(time_ns: int) -> int:
-        return min(max(round((time_ns - begin_ns) * scale), 0), _COLUMNS)
+        return min(max(round((time_ns - begin_ns) * scale), 0), columns)
 
     gradients = "─" * max(column(picture.last_gradient_ns) - 1, 0) + "┤"
-    lines = [f"{'gradients':<11}{gradients:<{_COLUMNS}}  uncovered"]
+    lines = [f"{'gradients':<11}{gradients:<{columns}}  uncovered"]
     shown = bars if len(bars) <= _MOST_BARS else (*bars[:2], *bars[2 - _MOST_BARS :])
     several = len({bar.module for bar in bars}) > 1
     for index, bar in enumerate(shown):
@@ -91,13 +92,13 @@ def bucket_chart(picture: BucketPicture) -> list[object]:
             lines.append(f"{'...':<11}{len(bars) - len(shown)} more")
         name = f"{bar.module[:7]} {bar.index}" if several else f"bucket {bar.index}"
         drawn = _bar(column(bar.ready_ns), column(bar.start_ns), column(bar.end_ns), column(picture.last_gradient_ns))
-        lines.append(f"{name:<11}{drawn:<{_COLUMNS}} {milliseconds(bar.uncovered_ns):>8}")
+        lines.append(f"{name:<11}{drawn:<{columns}} {milliseconds(bar.uncovered_ns):>8}")
     title = (
         f"Buckets against backward: rank {picture.rank}, step {picture.step}, a typical one; "
         f"{milliseconds(end_ns - begin_ns)} ms across"
     )
     legend = f"{_QUEUED} queued  {_HIDDEN} on its way during backward  {_AFTER} after the last gradient; times in ms"
-    return [Text(title, style="bold"), "", *(Text(safe_text(line), no_wrap=True) for line in (*lines, legend)), ""]
+    return [Text(title, style="bold"), "", *(Text(safe_text(line), no_wrap=True) for line in lines), Text(legend), ""]
 
 
 def _bar(ready: int, start: int, end: int, last_gradient: int) -> str:

@@ -287,7 +287,7 @@ def replay_summary(result: WhatIf) -> str:
 _INSTEAD: Mapping[str, Callable[[Any, Run, int], list[object]]] = {
     "attempts": lambda result, run, width: attempt_tables(result),
     "breakdown": lambda result, run, width: _breakdown(result),
-    "buckets": lambda result, run, width: bucket_blocks(result),
+    "buckets": lambda result, run, width: bucket_blocks(result, width),
     "configuration": lambda result, run, width: configuration_block(result, run),
     "pipeline": lambda result, run, width: pipeline_blocks(result, width),
 }

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.places import ROOT
@@ -21,7 +22,7 @@ from tracekit.capture.job.run_agreement import AgreedStep
 from tracekit.capture.output.paths import DiskBudget
 from tracekit.capture.probe import probe
 from tracekit.capture.schedule import NEVER
-from tracekit.model.metadata import Progress
+from tracekit.model.metadata import Progress, ProgressHeader
 from tracekit.model.metadata.job import FILE_BYTES
 
 NOT_RESUMED = AgreedStep(first_step=0, source="calls")
@@ -69,7 +70,7 @@ def log(path: Path, **limits: int) -> AttemptLog:
 
 def progress_below(path: Path) -> Progress:
     (file,) = path.rglob("*.progress")
-    return Progress.parse(file.read_bytes())
+    return Progress.parse(file.read_bytes(), msgspec.json.Decoder(ProgressHeader).decode)
 
 
 @pytest.mark.usefixtures("elastic")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from docs.reference.views import parse_views
 from tracekit.trace_processor.processor import views_sql
+from tracekit.trace_processor.views import parse_views
 
 SQL = """\
 -- What the file is about.

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests.builders import TraceBuilder, write_run
@@ -46,7 +45,7 @@ def job(
             trace.nccl(kind, at, end - at, launched_at=at - 1, **arguments)
         trace.capture(clock=[(0, 0, 0)])
         assert trace.metadata is not None
-        trace.metadata = msgspec.structs.replace(trace.metadata, host_id=trace.host)
+        trace.metadata = replace(trace.metadata, host_id=trace.host)
         traces.append(trace)
     return load(write_run(folder, traces))
 

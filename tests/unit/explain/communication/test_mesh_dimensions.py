@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pandas as pd
 import pytest
 
@@ -170,7 +170,7 @@ def test_messages_between_stages_are_pp_in_any_group(tmp_path: Path) -> None:
         trace.capture()
         assert trace.metadata is not None
         layout = PipelineLayout(schedule="gpipe", stages=2, virtual_stages=1, microbatches=1, stage_ids=[rank])
-        trace.metadata = msgspec.structs.replace(trace.metadata, pipeline=layout)
+        trace.metadata = replace(trace.metadata, pipeline=layout)
         trace.write_capture(tmp_path)
     result = mesh_dimensions(load(tmp_path))
     assert by_name(result)["exposed_ns"].to_dict() == {"pp": 30_000, "dp": 10_000}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
+from dataclasses import replace
 
 from tests.builders import TraceBuilder
 from tracekit.explain.configuration import recorded_settings
@@ -12,7 +12,7 @@ from tracekit.model.metadata import CaptureMetadata, PipelineLayout, Precision, 
 def metadata(**fields: object) -> CaptureMetadata:
     recorded = TraceBuilder().step(0, 0, 10).capture().metadata
     assert recorded is not None
-    return msgspec.structs.replace(recorded, **fields)
+    return replace(recorded, **fields)
 
 
 def values(component: str, **fields: object) -> dict[str, SettingValue]:

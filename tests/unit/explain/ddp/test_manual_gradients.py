@@ -9,9 +9,9 @@ The gradients of ten layers come every 10 ms. They have 200 and 600 kB in turn. 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -63,7 +63,7 @@ def rank(
     trace.capture(clock=[(0, 0, 0)])
     assert trace.metadata is not None
     use = CommunicationUse(group=0, purpose="gradients", calls=10, in_backward=0, parameters=LAYERS)
-    trace.metadata = msgspec.structs.replace(trace.metadata, strategies=["manual_dp"], uses=[use])
+    trace.metadata = replace(trace.metadata, strategies=["manual_dp"], uses=[use])
     return trace
 
 

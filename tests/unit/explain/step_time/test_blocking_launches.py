@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from tests.builders import TraceBuilder, write_run
@@ -69,6 +69,6 @@ def test_a_recorded_variable_shows_it_where_kernels_are_short(tmp_path: Path) ->
     for trace in traces:
         assert trace.metadata is not None
         settings = launch_settings({"CUDA_LAUNCH_BLOCKING": "1", "AMD_SERIALIZE_KERNEL": "0"})
-        trace.metadata = msgspec.structs.replace(trace.metadata, settings=settings)
+        trace.metadata = replace(trace.metadata, settings=settings)
     (finding,) = of_blocking(report_of(tmp_path, traces))
     assert finding.evidence["variables"] == ["CUDA_LAUNCH_BLOCKING"]

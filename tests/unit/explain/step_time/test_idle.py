@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from tests.builders import TraceBuilder, write_run
@@ -65,7 +65,7 @@ def test_a_compiled_model_is_not_advised_to_be_compiled(tmp_path: Path) -> None:
         trace.op("MyFunction", 1000 * step + 510, 490)
     trace.capture()
     assert trace.metadata is not None
-    trace.metadata = msgspec.structs.replace(trace.metadata, settings=[Settings(component="compile", values={})])
+    trace.metadata = replace(trace.metadata, settings=[Settings(component="compile", values={})])
     finding = idle_finding(report_of(tmp_path, trace))
     assert finding.cause == "host_bound"
     assert finding.action is not None

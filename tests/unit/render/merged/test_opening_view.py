@@ -7,7 +7,7 @@ import json
 import pytest
 
 from benchmarks.simulated import START_NS, Cluster
-from tracekit.api import Report
+from tracekit.api import Report, analyze
 from tracekit.findings.finding import Finding
 from tracekit.model.run import Run
 from tracekit.render.merged.opening_view import ANY_RUN, OpeningView, opening_view, view_in
@@ -114,3 +114,12 @@ def test_a_file_carries_its_view(expected: OpeningView) -> None:
 def test_a_file_chooses_nothing_but_ranks_and_a_time(note: bytes) -> None:
     """GIVEN a file whose note has other than numbers THEN it is shown as one without a note."""
     assert view_in(note) == ANY_RUN
+
+
+def test_of_a_blamed_rank_the_longest_wait_for_it_is_shown() -> None:
+    """GIVEN a rank for which the other waits half a millisecond THEN that is shown, and as much before and after."""
+    run = data_parallel(2)
+    actual = opening_view(plan_of(run), analyze(run))
+    start_ns, end_ns = actual.visible_ns or (0, 0)
+    assert end_ns - start_ns == pytest.approx(1_500_000, abs=20_000)
+    assert (start_ns - START_NS + 10_000) % STEP_NS < 30_000  # it begins with the step: the wait is its second half

@@ -84,4 +84,4 @@ def test_the_summary_is_the_screen_of_the_command() -> None:
     lines = recorded_report().summary().splitlines()
     assert len(lines) <= 24
     assert any("rank 1 computes 13% longer" in line for line in lines)
-    assert lines[-1].startswith("Next: tracekit open ")
+    assert lines[-1].startswith("Next: tracekit report ")

@@ -26,7 +26,7 @@ def chart_lines(*times: tuple[float, float, float], module: str = "Network") -> 
         for index, (ready, start, end) in enumerate(times)
     )
     picture = BucketPicture(rank=1, step=4, last_gradient_ns=max(bar.ready_ns for bar in bars), bars=bars)
-    return write(bucket_chart(picture), width=80, color=False).splitlines()
+    return write(bucket_chart(picture, 80), width=80, color=False).splitlines()
 
 
 def test_a_bar_is_queued_hidden_and_after_the_last_gradient() -> None:

@@ -18,7 +18,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec import structs
 
 from tracekit.model.events import ABSENT, DecodedTrace, EventTable, Int32, TraceHeader, Track
 from tracekit.model.metadata import CaptureMetadata, Progress
@@ -280,20 +279,20 @@ def _says_something(text: str) -> bool:
 def anonymous_metadata(metadata: CaptureMetadata, namer: Namer) -> CaptureMetadata:
     """Return the metadata with other names of hosts, groups, modules, workers, and unknown strategies."""
     mesh = metadata.mesh
-    return structs.replace(
+    return replace(
         metadata,
         run_id=anonymous_run_id(metadata.run_id, namer),
         host=host_name(namer, metadata.host),
         host_id=namer.name("host", metadata.host_id),
         strategies=[slug if slug in _STRATEGIES else namer.name("job", slug) for slug in metadata.strategies],
-        mesh=None if mesh is None else structs.replace(mesh, names=[group_name(namer, name) for name in mesh.names]),
+        mesh=None if mesh is None else replace(mesh, names=[group_name(namer, name) for name in mesh.names]),
         groups=[
-            structs.replace(group, name=group_name(namer, group.name), desc=group_name(namer, group.desc))
+            replace(group, name=group_name(namer, group.name), desc=group_name(namer, group.desc))
             for group in metadata.groups
         ],
         ddp=[_ddp(module, namer) for module in metadata.ddp],
-        fsdp=[structs.replace(unit, module=module_name(namer, unit.module)) for unit in metadata.fsdp],
-        notes=[structs.replace(note, text=namer.text(note.text)) for note in metadata.notes],
+        fsdp=[replace(unit, module=module_name(namer, unit.module)) for unit in metadata.fsdp],
+        notes=[replace(note, text=namer.text(note.text)) for note in metadata.notes],
         rpc=None if metadata.rpc is None else _rpc(metadata.rpc, namer),
         settings=[_settings(settings, namer) for settings in metadata.settings],
     )
@@ -301,7 +300,7 @@ def anonymous_metadata(metadata: CaptureMetadata, namer: Namer) -> CaptureMetada
 
 def anonymous_progress(progress: Progress, namer: Namer) -> Progress:
     """Return a progress file with other names."""
-    header: ProgressHeader = structs.replace(
+    header: ProgressHeader = replace(
         progress.header,
         run_id=anonymous_run_id(progress.header.run_id, namer),
         host=host_name(namer, progress.header.host),
@@ -318,24 +317,24 @@ def anonymous_run_id(run_id: str, namer: Namer) -> str:
 
 def _ddp(module: DdpModule, namer: Namer) -> DdpModule:
     buckets = [
-        structs.replace(bucket, parameters=[module_name(namer, name) for name in bucket.parameters])
+        replace(bucket, parameters=[module_name(namer, name) for name in bucket.parameters])
         for bucket in module.buckets
     ]
     hook = module.comm_hook
     if hook is not None and hook not in _HOOKS_OF_TORCH:
         hook = namer.name("function", hook)
-    return structs.replace(module, module=module_name(namer, module.module), buckets=buckets, comm_hook=hook)
+    return replace(module, module=module_name(namer, module.module), buckets=buckets, comm_hook=hook)
 
 
 def _rpc(use: RpcUse, namer: Namer) -> RpcUse:
     calls = [
-        structs.replace(call, callee=namer.name("worker", call.callee), function=namer.name("function", call.function))
+        replace(call, callee=namer.name("worker", call.callee), function=namer.name("function", call.function))
         for call in use.calls
     ]
-    services = [structs.replace(service, function=namer.name("function", service.function)) for service in use.services]
-    return structs.replace(use, worker=namer.name("worker", use.worker), calls=calls, services=services)
+    services = [replace(service, function=namer.name("function", service.function)) for service in use.services]
+    return replace(use, worker=namer.name("worker", use.worker), calls=calls, services=services)
 
 
 def _settings(settings: Settings, namer: Namer) -> Settings:
     values = {key: namer.text(value) if isinstance(value, str) else value for key, value in settings.values.items()}
-    return structs.replace(settings, modules=[module_name(namer, name) for name in settings.modules], values=values)
+    return replace(settings, modules=[module_name(namer, name) for name in settings.modules], values=values)
