@@ -1,4 +1,4 @@
-"""Writes the generated parts of the pages in docs/ again: `python -m docs.reference`. A test says when they are stale."""
+"""Writes the generated parts of the pages in docs/ again: `python -m docs.reference`."""
 
 from __future__ import annotations
 

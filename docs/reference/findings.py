@@ -16,7 +16,7 @@ def finding_pages() -> str:
 
 
 def tag_table() -> str:
-    """Return a row for each finding: its tag, its id, the first sentence of its meaning, and an example of what to do."""
+    """Return a row for each finding: tag, id, first sentence of its meaning, and an example of what to do."""
     return table(("tag", "finding", "what it means", "what to do, for example"), map(_row, catalogue().values()))
 
 

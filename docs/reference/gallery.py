@@ -16,18 +16,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, ViewportSize
 
 __all__ = ["gallery_cards", "take_thumbnails"]
 
 REPORTS = Path(__file__).parents[2] / "reports"
-_SIZE = {"width": 960, "height": 600}
+_SIZE: ViewportSize = {"width": 960, "height": 600}
 _ROW = re.compile(r"^\| \[(\w+)\]\([^)]*\) \| ([^|]*) \| ([^|]*) \| ([^|]*) \|", re.MULTILINE)
 
 
 def gallery_cards() -> str:
-    """Return a card for each report, in HTML: its picture, what it trains, what was planted, and its first finding."""
-    return "\n".join(['<div class="gallery">', *map(_card, _ROW.findall((REPORTS / "README.md").read_text())), "</div>"])
+    """Return a card for each report as HTML: its picture, what it trains, what was planted, its first finding."""
+    rows = _ROW.findall((REPORTS / "README.md").read_text())
+    return "\n".join(['<div class="gallery">', *map(_card, rows), "</div>"])
 
 
 def _card(row: tuple[str, str, str, str]) -> str:
@@ -48,13 +49,18 @@ def take_thumbnails(into: Path, kept: Path) -> list[str]:
         kept: folder of all pictures that were ever taken, by what their pages hold.
     """
     pages = {page.parent.name: page for page in sorted(REPORTS.glob("*/report.html"))}
-    pictures = {name: kept / f"{hashlib.sha256(page.read_bytes()).hexdigest()}.png" for name, page in pages.items()}
+    pictures = {name: kept / f"{_digest(page)}.png" for name, page in pages.items()}
     into.mkdir(parents=True, exist_ok=True)
     _photograph({pages[name]: picture for name, picture in pictures.items() if not picture.exists()})
     for name, picture in pictures.items():
         if picture.exists():
             shutil.copyfile(picture, into / f"{name}.png")
     return [name for name, picture in pictures.items() if not picture.exists()]
+
+
+def _digest(page: Path) -> str:
+    """Return what a picture depends on, as a text that names it."""
+    return hashlib.sha256(page.read_bytes() + repr(_SIZE).encode()).hexdigest()
 
 
 def _photograph(pictures: Mapping[Path, Path]) -> None:
@@ -75,7 +81,7 @@ def _photograph(pictures: Mapping[Path, Path]) -> None:
 
 def _first_screen(browser: Browser, page: Path, picture: Path) -> None:
     picture.parent.mkdir(parents=True, exist_ok=True)
-    tab = browser.new_page(viewport=_SIZE, device_scale_factor=0.6, color_scheme="light")  # type: ignore[arg-type]
+    tab = browser.new_page(viewport=_SIZE, device_scale_factor=0.6, color_scheme="light")
     tab.goto(page.as_uri())
     tab.wait_for_selector("html[data-ready]")
     tab.screenshot(path=picture)
