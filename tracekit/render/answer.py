@@ -111,8 +111,9 @@ def _doubt(finding: Finding) -> str | None:
     if isinstance(error, float):
         return f"likely (the replay is {abs(error):.0%} off the measured step)"
     steps = finding.evidence.get("steps")
-    few = isinstance(steps, int) and steps < _ENOUGH_STEPS and not finding.evidence.get("missing")
-    return f"likely (only {count_text(steps, 'step')} recorded)" if few else "likely, not sure"
+    if isinstance(steps, int) and steps < _ENOUGH_STEPS and not finding.evidence.get("missing"):
+        return f"likely (only {count_text(steps, 'step')} recorded)"
+    return "likely, not sure"
 
 
 def _saving(finding: Finding, step_ns: float) -> str | None:

@@ -20,6 +20,7 @@ from tracekit.explain.stragglers.slow_transfers import SlowNetworkLink
 from tracekit.findings.finding import Certainty
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Int64
+from tracekit.model.intervals import Intervals
 from tracekit.model.run import Run
 from tracekit.stats.uncertainty import leave_one_out_medians
 
@@ -179,7 +180,7 @@ class WaitsForRank:
 
     Attributes:
         rank: the one that they wait for.
-        mean_ns: how long each of the others does in a step.
+        mean_ns: how long each of the others does in a step: no longer than it communicates and does not compute.
     """
 
     rank: int
@@ -214,7 +215,11 @@ def waits_for(run: Run, arrivals: Arrivals, rank_index: int, steps: Sequence[int
             collectives = summary.collectives
             kind, step = KINDS[collectives.kind[row]], int(collectives.step[row])
             waits.append(LongestWait(summary.rank, kind, step, int(waited_ns[row])))
-            total_ns += int(waited_ns[rows].sum())
+            start_ns, exposed = (
+                collectives.start_ns[rows],
+                (s.exposed_comm_ns for s in summary.steps if s.step in steps),
+            )
+            total_ns += min(Intervals.union_of(start_ns, start_ns + waited_ns[rows]).len_ns, sum(exposed))
     longest = max(waits, key=lambda wait: wait.wait_ns, default=None)
     if longest is None or longest.wait_ns <= 0:
         return None
