@@ -64,7 +64,8 @@ check: $(TEST_READY) ## Lint, format, types, seams, documentation
 	$(MAKE) --no-print-directory docs
 
 # The variable is of the theme, which advertises its successor at each build. With `--quiet` a warning would not fail.
-docs: $(TEST_READY) ## Build the documentation as a site in build/site; a broken link fails
+docs: $(TEST_READY) ## Write what docs/ has of the code, and build docs and gallery as a site in build/site
+	$(BIN)/python -m docs.reference
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 package-check: $(TEST_READY) ## Build wheel and sdist, install each into an empty environment, run them

@@ -1,17 +1,30 @@
-"""The chapters of the page on findings: one for each entry of the catalogue."""
+"""The catalogue of findings: a chapter for each entry, and all of them in one table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from docs.reference.markdown import table
 from tracekit.findings.catalogue import Entry, catalogue
 
-__all__ = ["finding_pages"]
+__all__ = ["finding_pages", "tag_table"]
 
 
 def finding_pages() -> str:
     """Return a chapter for each finding, in the order of the catalogue: its meaning, thresholds and an example."""
     return "\n".join(line for entry in catalogue().values() for line in _chapter(entry))
+
+
+def tag_table() -> str:
+    """Return a row for each finding: tag, id, first sentence of its meaning, and an example of what to do."""
+    return table(("tag", "finding", "what it means", "what to do, for example"), map(_row, catalogue().values()))
+
+
+def _row(entry: Entry) -> tuple[str, str, str, str]:
+    meaning, _, _ = " ".join(entry.meaning.split()).partition(". ")
+    _, action = entry.sentence(entry.example)
+    tag = entry.term_of(entry.example).upper()
+    return tag, f"[{entry.id}](findings.md#{entry.id})", f"{meaning.removesuffix('.')}.", action or ""
 
 
 def _chapter(entry: Entry) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from docs.reference.hooks import filled_in, generated_pages
 from tests.places import ROOT
 from tracekit.explain.sections import SECTIONS
 
@@ -31,6 +32,12 @@ def test_the_page_on_verdicts_lists_every_section_once() -> None:
     listed = [name for row in rows.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])]
 
     assert sorted(listed) == sorted(SECTIONS)
+
+
+def test_generated_parts_are_as_the_code_makes_them() -> None:
+    stale = [path.name for path in generated_pages() if filled_in(text := path.read_text()) != text]
+
+    assert stale == [], "python -m docs.reference writes them again"
 
 
 @pytest.mark.parametrize(

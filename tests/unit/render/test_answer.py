@@ -17,7 +17,7 @@ from tracekit.api import Report, analyze
 from tracekit.findings.finding import Finding
 from tracekit.render.answer import LINES, saving_share_text
 from tracekit.render.json_result import result_dict
-from tracekit.render.terminal import terminal_text
+from tracekit.render.terminal import Extent, terminal_text
 
 WIDTH = 80
 
@@ -124,7 +124,12 @@ def test_what_is_likely_is_said_to_be() -> None:
     assert "Likely, not sure" in " ".join(lines_of(report))
 
 
-def test_a_claim_and_its_remedy_are_never_cut() -> None:
-    said = " ".join(" ".join(lines_of(with_findings(job(2, slow=1), LONG))).split())
-    assert LONG.text.strip() in said
-    assert str(LONG.action)[1:].strip() in said
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("extent", ["answer", "verdict", "full"])
+def test_no_claim_is_cut(width: int, extent: Extent) -> None:
+    text = terminal_text(with_findings(job(2, slow=1), LONG), width=width, extent=extent)
+    assert max(map(len, text.splitlines()[:-1])) <= width
+    words = " ".join(text.split()).lower()
+    assert LONG.action is not None
+    assert LONG.text.strip() in words
+    assert LONG.action.strip() in words

@@ -180,7 +180,7 @@ class WaitsForRank:
 
     Attributes:
         rank: the one that they wait for.
-        mean_ns: how long each of the others does in a step.
+        mean_ns: how long each of the others does in a step: no longer than it communicates and does not compute.
     """
 
     rank: int
@@ -215,8 +215,9 @@ def waits_for(run: Run, arrivals: Arrivals, rank_index: int, steps: Sequence[int
             collectives = summary.collectives
             kind, step = KINDS[collectives.kind[row]], int(collectives.step[row])
             waits.append(LongestWait(summary.rank, kind, step, int(waited_ns[row])))
-            start_ns = collectives.start_ns[rows]  # of several at a time each instant is waited once
-            total_ns += Intervals.union_of(start_ns, start_ns + waited_ns[rows]).len_ns
+            # Of several at a time each instant is waited once, and only while nothing is computed.
+            waited = Intervals.union_of(collectives.start_ns[rows], collectives.start_ns[rows] + waited_ns[rows])
+            total_ns += min(waited.len_ns, sum(part.exposed_comm_ns for part in summary.steps if part.step in steps))
     longest = max(waits, key=lambda wait: wait.wait_ns, default=None)
     if longest is None or longest.wait_ns <= 0:
         return None
