@@ -14,7 +14,7 @@ from tracekit.model.table import RANK, Column, Display, Table
 from tracekit.rank.idle_causes import IDLE_CAUSES
 
 _CAUSE_NAMES = {
-    "variation": "ranks late at times",
+    "variation": "jitter",
     "warmup": "pipeline warm-up",
     "drain": "pipeline drain",
     "imbalance": "uneven stages",
@@ -32,7 +32,7 @@ CRITICAL_PATH = Table(
         Column("share", "float", "ratio", "The time as a share of the chain."),
     ),
     Display(
-        "What bounds the step: the longest chain over all ranks (ms a step)",
+        "Critical path over all ranks, by rank (ms a step)",
         "rank | what=kind | where=name | time={total_ns/steps} | share",
         most=6,
         bars="time={total_ns/steps}",
@@ -51,7 +51,7 @@ CAUSES = Table(
         Column("time_ns", "int", "ns", "Its time in the mean step; all rows sum to the step."),
     ),
     Display(
-        "What the step goes to, along the longest chain over all ranks (ms of {step_ns})",
+        "Critical path: where the {step_ns} ms go",
         "cause | where | time_ns | share",
         most=8,
         bars="time_ns",

@@ -95,9 +95,9 @@ bus bandwidth
     Size by transfer time, times the factor of nccl-tests that makes kinds of collectives comparable.
 caused delay
     What a rank's own slowness adds to a step. What it passes on from others is charged to these.
-longest chain
+critical path
     The work and communication over all ranks that bounds a step. Every moment of the step is on it once.
-ranks late at times
+jitter
     Waiting for whichever rank comes last: it is due to none that is named.
 bubble
     Time in which a rank of a pipeline has no action, from the first to the last action of its pipeline.

@@ -8,7 +8,7 @@ function qualitySection() {
     ["clocks", "Clocks of the ranks", result.clock?.ranks, ["rank", "method", "offset_ns=ahead of the reference", "drift_ppm=drift, ppm", "error_ns=uncertainty"]],
     ["configuration", "Settings that were found", result.configuration, ["component", "setting", "value", "modules", "ranks"]],
     ["memory", "Memory of the ranks", result.memory], ["roofline", "FLOP/s of the ranks", result.roofline?.by_rank], ["stragglers", "Delays that ranks cause", result.stragglers?.by_rank],
-    ["critical_path", "The longest chain", result.critical_path], ["idle_locations", "Where ranks idle", result.idle_locations], ["pauses", "Pauses", result.pauses], ["attempts", "Attempts of the job", result.attempts],
+    ["critical_path", "Critical path", result.critical_path], ["idle_locations", "Where ranks idle", result.idle_locations], ["pauses", "Pauses", result.pauses], ["attempts", "Attempts of the job", result.attempts],
   ];
   return section("quality", "Data quality and definitions", [
     factList(runFacts()),

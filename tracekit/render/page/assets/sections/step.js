@@ -23,7 +23,7 @@ function causesChart() {
   return barChart({
     id: "causes", title: "The step, divided among its causes", most: Math.min(12, causes.filter(({ share }) => share >= 0.005).length), ranksOf: (cause) => cause.ranks, list: () => causes,
     columns: ["label=cause", "where", "part=counts as", "time_ns=time a step", "share=share of the step"],
-    summary: () => `The mean step of ${msText(step_ns, 2)}, along the longest chain over all ranks. All rows add up to it exactly. The largest: ${name(causes[0])}, ${percentText(causes[0].share)}.`,
+    summary: () => `The mean step of ${msText(step_ns, 2)}, along the critical path over all ranks. All rows add up to it exactly. The largest: ${name(causes[0])}, ${percentText(causes[0].share)}.`,
     legend: () => legend([...new Set(causes.map((cause) => cause.part))]),
     before: () => [{ label: "The whole step", isStrong: true, segments: stacked(causes.map((cause) => [cause.part, cause.time_ns, `${name(cause)}: ${timeText(cause.time_ns)}`])), ends: ends(step_ns) }],
     bar: (cause) => ({ label: cause.label, note: cause.where, segments: [{ part: cause.part, from: 0, to: cause.time_ns }], ends: ends(cause.time_ns) }),
