@@ -6,7 +6,7 @@
 file is not called accelerate.py: Python would import it instead of the package. Expected findings, with strategy ddp:
 
 * "2 backward passes a step", or as many as `--accumulate` says; gradients are reduced in the last of them only.
-* `--slow-rank 1 --delay-ms 20`: "rank 1 computes ... longer than its peer, which waits for it", about 20 ms a step, in
+* `--slow-rank 1 --delay-ms 20`: "Straggler: rank 1 computes ... longer than its peer", about 20 ms a step, in
   equal parts in the backward pass of each micro-batch.
 * `--sleep-compute`: layers sleep inside an autograd function, so more ranks than cores behave like devices.
 """

@@ -13,7 +13,7 @@ checkpoint with `torch.save`, to a file whose flush takes `--slow-disk-ms`. Expe
 * `--evaluate-every 1`: after the step each rank runs 8 batches of 8 ms without gradients: "all ranks evaluate" for a
   little more than 64 ms a step. With `--evaluate-on 0`: "rank 0 evaluates ... while its peer waits".
 * `--log-ms 20`: rank 0 logs for 20 ms a step: "rank 0 logs for 20 ms while its peer waits".
-* `--slow-rank 1 --delay-ms 20`: "rank 1 computes ... longer than its peer, which waits for it".
+* `--slow-rank 1 --delay-ms 20`: "Straggler: rank 1 computes ... longer than its peer".
 * `--slow-disk-ms 0`: no finding names a checkpoint.
 
 `--sleep-compute`: layers sleep inside an autograd function, so more ranks than cores behave like devices.

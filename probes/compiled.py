@@ -6,7 +6,7 @@ It uses NCCL if every process of the host has a GPU, else Gloo. Expected finding
 
 * `tracekit info` names the compiled modules and the backend: `aot_eager`, or what `--backend` says. Inductor, the
   default of torch.compile, needs a C++ compiler on a CPU and takes longer to start.
-* `--slow-rank 1 --delay-ms 20`: "rank 1 computes ... longer than its peer, which waits for it", about 20 ms a step. The
+* `--slow-rank 1 --delay-ms 20`: "Straggler: rank 1 computes ... longer than its peer", about 20 ms a step. The
   delay sleeps in the backward pass, in a function of autograd that is not compiled: between the blocks the graph is
   broken up, so there are several graphs, and `graph_breaks` is 1 or more.
 * `--whole-step`: the function of the step is compiled, with backward pass and optimizer. The same is found: what C++

@@ -10,7 +10,7 @@ Ring attention, the third way, is ring_attention.py. Expected findings:
 
 * Strategy cp, with a group of all ranks. The collectives are listed under module `attention`, and at most 2 % of them
   overlaps: the next operator needs what they bring.
-* `--slow-rank 1 --delay-ms 20`: "rank 1 computes ... longer than its peer, which waits for it", about 20 ms a step. It
+* `--slow-rank 1 --delay-ms 20`: "Straggler: rank 1 computes ... longer than its peer", about 20 ms a step. It
   waits in the first collective of `attention`.
 """
 

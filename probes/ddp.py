@@ -5,7 +5,7 @@
 It uses NCCL if every process of the host has a GPU, else Gloo. Expected findings (with fewer cores than ranks only with
 `--sleep-compute`: processes that share cores slow each other down, and the report then says so):
 
-* `--slow-rank 1 --delay-ms 20`: "rank 1 computes ... longer than its peer, which waits for it", about 20 ms a
+* `--slow-rank 1 --delay-ms 20`: "Straggler: rank 1 computes ... longer than its peer", about 20 ms a
   step. It waits in the gradient all-reduces. The delay is in the backward pass of an autograd function, so it
   is compute.
 * Without these options no rank is named.

@@ -10,7 +10,7 @@ gradients are reduced in one bucket a step. Expected:
 * `--batch-norm`: its buffers are broadcast at the beginning of each forward; these broadcasts are no buckets.
 * `--find-unused`: besides the buckets there is an all-reduce of which parameters were used; buckets are never rebuilt.
 * `--static-graph`: the same buckets; DDP finds out in the first step which parameters are used.
-* `--slow-rank 1 --delay-ms 20`: "rank 1 computes ... longer than its peer, which waits for it".
+* `--slow-rank 1 --delay-ms 20`: "Straggler: rank 1 computes ... longer than its peer".
 * `--sleep-compute`: layers sleep inside an autograd function, so more ranks than cores behave like devices.
 """
 

@@ -19,7 +19,7 @@ Expected, of `tracekit analyze runs/elastic` and `tracekit info runs/elastic`:
 * `--membership 1:2:1`: the first change is no failure, the second one is: rank 1 is gone. When the launcher has waited
   for it (`keep_alive_interval` times `keep_alive_max_attempt`, here 4 s), rank 0 goes on alone.
 * `--raise-step 14`: the last rank raises between two steps, once. Steps 10 to 13 are repeated here, too.
-* `--slow-rank 1 --delay-ms 20`: in each attempt "rank 1 computes ... longer than its peer, which waits for it".
+* `--slow-rank 1 --delay-ms 20`: in each attempt "Straggler: rank 1 computes ... longer than its peer".
 * Steps have the job's own numbers: the count of Adam in the checkpoint tells. `--optimizer sgd` has none, so repeated
   steps are not known, and that is said. With `--tell-first-step` the script tells the probe: 4 again.
 

@@ -9,7 +9,7 @@ It uses NCCL if every process of the host has a GPU, else Gloo. Expected finding
   blocks.0 to blocks.5 has an all-gather forward, one backward and a reduce-scatter. The outermost module has no
   all-gather backward, as it stays gathered. On Gloo all of them block: the overlap is 0 %, and the report does not
   promise that prefetching hides anything.
-* `--slow-rank 1 --delay-ms 20`: "rank 1 computes ... longer than its peer, which waits for it", about 20 ms a
+* `--slow-rank 1 --delay-ms 20`: "Straggler: rank 1 computes ... longer than its peer", about 20 ms a
   step. The delay is in the backward pass between blocks.3 and blocks.2. The others wait in the next
   collective, the all-gather of blocks.1, which FSDP2 issues as blocks.2 begins.
 * `--hsdp` (an even number of ranks, 4 or more): two replicas; strategy hsdp as well, and an all-reduce of each

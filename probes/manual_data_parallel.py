@@ -4,7 +4,7 @@
 
 It uses NCCL if every process of the host has a GPU, else Gloo. Expected, with strategy `manual_dp`:
 
-* by default: "gradients are averaged by hand: 26 all-reduces a step, one a parameter, after the backward pass", with
+* by default: "Manual all-reduce: ... 26 all-reduces a step, one a parameter, after the backward pass", with
   their share of the step and the advice to use `DistributedDataParallel`.
 * `--flat`: one all-reduce in each step, of all gradients in one buffer; nothing can overlap it, either.
 * `--hooks`: each gradient is averaged in a hook during the backward pass, which waits for each all-reduce.

@@ -9,7 +9,7 @@ by hop; gradients take the ring in the other direction. Expected findings:
   every send is matched to its receive.
 * At most 2 % of the communication overlaps. Each hop is waited for before the next block is computed, which is what
   this way of writing it costs: a ring can send keys while it computes with them.
-* `--slow-rank 1 --delay-ms 20`: "rank 1 computes ... longer than its peer, which waits for it", about 20 ms a step. It
+* `--slow-rank 1 --delay-ms 20`: "Straggler: rank 1 computes ... longer than its peer", about 20 ms a step. It
   waits for the first hop.
 """
 

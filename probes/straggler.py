@@ -5,9 +5,9 @@
 It uses NCCL if every process of the host has a GPU, else Gloo. A step of `--rank` takes `--delay-ms` longer. Expected
 findings, each with about that delay, while the other ranks wait:
 
-* `--cause compute`: "rank 2 computes ... longer than its peers, which wait for it": its operations take longer.
+* `--cause compute`: "Straggler: rank 2 computes ... longer than its peers": its operations take longer.
 * `--cause more_work`: the same sentence with "it has more work": the rank has more operations.
-* `--cause host`: "rank 2 spends ... longer between operations": Python sleeps between forward and backward.
+* `--cause host`: "Straggler: rank 2 spends ... longer in Python": Python sleeps between forward and backward.
 * `--cause data`: "rank 2 loads data for ... longer": its samples are slow to load.
 * `--cause none`: no rank is named.
 

@@ -10,7 +10,7 @@ It uses NCCL if every process of the host has a GPU, else Gloo. Expected finding
   with an all-gather of the parameters.
 * `--stage 3`: the parameters of the modules blocks.0.norm to blocks.3.down and head are gathered in the forward and in
   the backward pass, several modules at once if `--prefetch` allows. Gradients are reduced and scattered.
-* `--slow-rank 1 --delay-ms 20`: "rank 1 computes ... longer than its peer, which waits for it", about 20 ms a
+* `--slow-rank 1 --delay-ms 20`: "Straggler: rank 1 computes ... longer than its peer", about 20 ms a
   step. The delay is in the backward pass, between blocks.2 and blocks.1.
 * `--torch`: strategies ddp and zero1; after the optimizer's step each rank broadcasts the parameters that it updated.
 * `--sleep-compute`: layers sleep inside an autograd function, so more ranks than cores behave like devices.

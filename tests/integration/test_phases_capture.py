@@ -103,7 +103,7 @@ def test_a_slow_loader_takes_the_time_that_it_sleeps(job: Job, wrapped: bool) ->
         )
         own = [step["data_ns"] for step in result["steps"] if step["rank"] == rank["rank"]]
         assert data_ns == sum(own)
-    (finding,) = (finding for finding in result["findings"] if "steps wait for their data" in finding["text"])
+    (finding,) = (finding for finding in result["findings"] if finding["id"] == "data-loading")
     assert finding["evidence"]["data_share"] > 0.05
 
 

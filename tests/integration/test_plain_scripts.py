@@ -41,7 +41,7 @@ def test_a_script_with_the_decorator_alone(
     expected = STEPS * collectives_a_step
     assert [(row["collectives"], row["joined"]) for row in result["joins"]] == [(expected, expected)] * 2
     assert notes_of(result, "unlinked", "capture") == []
-    by_hand = [finding for finding in result["findings"] if "averaged by hand" in finding["text"]]
+    by_hand = [finding for finding in result["findings"] if finding["id"] == "gradients-by-hand"]
     assert len(by_hand) == (strategy == "manual_dp")
     for finding in by_hand:
         assert "8 all-reduces a step, one a parameter, after the backward pass" in finding["text"]
@@ -72,7 +72,7 @@ def test_a_list_of_parameters_averaged_by_hand(torchrun: Launch, tmp_path: Path,
     for row in result["memory"]:
         assert (row["parameter_bytes"], row["gradient_bytes"]) == (DP_BYTES, DP_BYTES)
         assert row["optimizer_bytes"] == 2 * DP_BYTES + 6 * 4  # two moments, and a count for each parameter
-    (finding,) = [finding for finding in result["findings"] if "averaged by hand" in finding["text"]]
+    (finding,) = [finding for finding in result["findings"] if finding["id"] == "gradients-by-hand"]
     assert "6 all-reduces a step, one a parameter, after the backward pass" in finding["text"]
     assert finding["evidence"]["buckets"] >= 2  # replayed: a first bucket of 1 MiB and the rest
     if finding["saving_ns"] is None:
@@ -90,7 +90,7 @@ def test_a_plain_class_that_updates_its_tensors_by_hand(torchrun: Launch, tmp_pa
     for row in result["memory"]:
         assert (row["parameter_bytes"], row["gradient_bytes"]) == (parameter_bytes, parameter_bytes)
         assert row["optimizer_bytes"] is None
-    (finding,) = [finding for finding in result["findings"] if "averaged by hand" in finding["text"]]
+    (finding,) = [finding for finding in result["findings"] if finding["id"] == "gradients-by-hand"]
     assert "6 all-reduces a step, one a parameter" in finding["text"]
 
 
@@ -148,7 +148,7 @@ def test_a_pipeline_of_parameters_with_send_and_recv(
     assert bubble_ratio * (1 - of_machine) == pytest.approx(theory, abs=0.03)
     assert bubble_ratio > theory - 0.01
     (finding,) = [finding for finding in result["findings"] if finding["cause"] == "bubble"]
-    assert f"bubbles take {bubble_ratio:.0%} of the pipeline's time" in finding["text"]
+    assert f" {bubble_ratio:.0%} " in finding["text"]
 
 
 def test_bubbles_of_forwards_without_a_barrier_are_what_actions_leave_of_the_steps(

@@ -114,7 +114,7 @@ def test_the_expert_that_gets_three_times_the_tokens_is_named(
     # Which of two findings takes more time depends on how busy the machine is: how much more the experts get, or how
     # much longer the rank computes for it.
     assert "receive 3.00 times the mean of the others" in finding["text"]
-    if finding["text"].startswith("the experts of rank 1"):
+    if finding["id"] == "expert-load":
         assert ("inferred" in finding["text"]) == (not recorded)
 
 

@@ -79,6 +79,12 @@ def main(argv: Sequence[str]) -> None:
     _execute(recorded, program)
 
 
+def help_text() -> str:
+    """Return what `tracekit record --help` prints."""
+    text = _parser().format_help().strip()
+    return text[:1].upper() + text[1:]
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tracekit record",

@@ -40,7 +40,7 @@ class WindowWriter:
         self._numbers = numbers
         self._budget = budget
         self._background = BackgroundWriter(self._warn_of_loss)
-        self._exported: list[tuple[str, int, int]] = []  # run, first and last step
+        self._exported: list[tuple[str, int]] = []  # run and number of each whole step
 
     @property
     def is_idle(self) -> bool:
@@ -93,8 +93,8 @@ class WindowWriter:
         try:
             recording.export(paths, self._budget)
             self._background.submit(ExportedTrace(paths=paths, describe=describe, budget=self._budget))
-            whole = [step.step - call + first_step for step in recording.log.steps if step.end_ns is not None]
-            self._exported += [(run_id, whole[0], whole[-1])] if whole else []
+            whole = [step.step - call for step in recording.log.steps if step.end_ns is not None]
+            self._exported += [(run_id, first_step + number) for number in whole]
         except OutputError as error:
             self._warn_of_loss(str(error))
             return False
@@ -120,13 +120,14 @@ class WindowWriter:
         exported, self._exported = self._exported, []
         if not exported or self.has_failed or self._job.identity.rank:
             return
-        run, first, last = exported[-1][0], exported[0][1], exported[-1][2]
-        steps = f"step {first}" if first == last else f"steps {first} to {last}"
-        windows = f" in {len(exported)} windows" if len(exported) > 1 else ""
+        run, first, last = exported[-1][0], exported[0][1], exported[-1][1]
+        steps = f"steps {first} to {last}" if first < last else f"step {first}"
+        if last - first >= len(exported):  # there are some between the windows
+            steps = f"{len(exported)} of the {steps}"
         size = self._job.identity.world_size
         ranks = f"{size} ranks" if size > 1 else "1 rank"
         command = shlex.join(["tracekit", "analyze", str(self._path.absolute() / run)])
-        sys.stderr.write(f"tracekit: recorded {steps} of {ranks}{windows}; next: {safe_text(command)}\n")
+        sys.stderr.write(f"tracekit: recorded {steps} of {ranks}; next: {safe_text(command)}\n")
         sys.stderr.flush()
 
     def _warn_of_loss(self, reason: str) -> None:

@@ -154,7 +154,8 @@ class Windows:
 
     def _leave(self) -> None:
         if not self._quiet:
-            self._writer.say_what_is_recorded()
+            with contextlib.suppress(Exception):  # stderr may be closed
+                self._writer.say_what_is_recorded()
         self._job.leave()
 
     def _begin_window(self, call: int, objects: LiveObjects) -> None:

@@ -31,6 +31,7 @@ __all__ = ["cli", "main"]
 
 # Names and their lines in `tracekit --help`, in the order in which a user needs them.
 COMMANDS = {
+    "record": "Run a training program as it is, and record its steps.",
     "analyze": "Say what slows a step, what causes it, and what to do.",
     "report": "Write the page of a run, with all its pictures, for the browser.",
     "open": "Show a run or a trace in Perfetto's UI.",
@@ -157,7 +158,7 @@ def describe_error(error: BaseException) -> tuple[str, int]:
     match error:
         case TracekitError():
             return _line(error.message, error.hint), error.exit_code
-        case ModuleNotFoundError():
+        case ModuleNotFoundError(name=str(name)) if not name.startswith("tracekit"):
             return describe_error(missing_package(error))
         case KeyboardInterrupt() | click.Abort():
             return "Interrupted.", _EXIT_INTERRUPTED
@@ -219,7 +220,7 @@ def _discard(stream: TextIO) -> None:
 def cli(ctx: click.Context, config: str | None) -> None:
     """Show where the time of a distributed PyTorch training step goes.
 
-    Record with the decorator tracekit.probe, then: tracekit analyze runs/
+    Record with tracekit record or the decorator tracekit.probe, then: tracekit analyze runs/
     """
     from tracekit.cli.inputs.settings import option_defaults
 

@@ -50,8 +50,8 @@ def analyze(
 ) -> None:
     """Say what slows a step, what causes it, what fixing it saves, and what to do.
 
-    RUN is a run folder (its newest run is taken), trace files, or a glob in quotes. With -o report.html the result is a
-    page that opens offline.
+    RUN is a run folder (its newest run is taken), trace files, or a glob in quotes. tracekit report
+    writes the same as a page.
     """
     from tracekit.errors import InputError, UsageError
     from tracekit.loading.options import StepSelection, SummaryOptions

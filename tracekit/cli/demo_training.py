@@ -79,7 +79,7 @@ def train(out: str, slow: bool, torch: Any) -> None:
     model = torch.nn.parallel.DistributedDataParallel(Transformer(), bucket_cap_mb=1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
-    @probe(path=out, skip=SKIPPED, steps=RECORDED)
+    @probe(path=out, skip=SKIPPED, steps=RECORDED, quiet=True)
     def train_step() -> None:
         tokens = torch.randint(VOCABULARY, (BATCH, TOKENS + 1))
         logits = model(tokens[:, :-1])

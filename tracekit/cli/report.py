@@ -50,7 +50,7 @@ def report(choice: RunChoice, browse: bool, output: Path | None, steps: StepSele
     echo_drawn(terminal_text(found, extent="verdict", **terminal_format()))
     url = page.absolute().as_uri()
     echo()
-    echo(f"Page: {url}")
+    echo(f"Page: {page if choice.anonymize else url}")
     if browse and not serve.browse(url):
         echo("There is no browser with a window here: copy the page to where one is.", err=True)
     echo(f"Next: {command_line('open', found.run, *open_options(found))}")

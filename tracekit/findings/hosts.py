@@ -21,7 +21,7 @@ from tracekit.model.texts import milliseconds, shortened
 
 RULE_OPTION = "--communication-rule"
 _LONGEST_NAME = 36
-_LONGEST_TEXT = 142
+_LONGEST_TEXT = 140
 
 
 class _IdleCause(NamedTuple):
@@ -145,7 +145,8 @@ def _idle(
     text = f"{what[device]} {share:.0%} of the step"
     if aside:
         text += f" ({' and '.join(aside)} aside)"
-    text += f". {main['share']:.0%} of that: {_idle_reason(main, device)}"
+    most = f"{main['share']:.0%}".replace("100%", "All")
+    text += f". {most} of that: {_idle_reason(main, device)}"
     if second is not None:
         text += f"; {second['share']:.0%}: {_idle_reason(second, device)}"
         if second["cause"] == "synchronisation" and second["location"] is not None:

@@ -70,7 +70,7 @@ def nothing_notable(compute_share: float, compute_ns: float, step_ns: float) -> 
     example={"part": "exposed_comm", "share": 0.61, "time_ns": 412_000_000, "of_ranks": (0, 2)},
 )
 def unexplained_part(
-    part: str, share: float, time_ns: float, of_ranks: Sequence[int], late_by: str | None = None
+    part: str, share: float, time_ns: float, of_ranks: Sequence[int], late_by: str | None = None, device: str = "gpu"
 ) -> Sentence:
     """No analysis has a finding, and that is no all-clear: a part of the step is notable, and not explained.
 
@@ -78,7 +78,8 @@ def unexplained_part(
     "longer_steps": the steps of a rank are all longer than those of another. late_by: why ranks are late.
     """
     takes, unknown = _PARTS.get(part, (f"{part} takes", "No replay shows what would save it"))
-    takes = f"idle time ({part}) takes" if part in IDLE_CAUSES else takes
+    if part in IDLE_CAUSES:
+        takes = "Python outside of operators takes" if device == "cpu" else f"idle time ({part}) takes"
     by, whose = f" by {late_by}" if late_by else "", f" of {ranks_text(of_ranks)}" if of_ranks else ""
     text = f"{takes.replace('_', ' ')} {share:.0%} of the step{whose} ({milliseconds(time_ns, 1)} ms{by}). {unknown}"
     return text, _RECORD_WAITS if part == "late" else None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
@@ -39,40 +40,33 @@ def with_inferred_groups(ranks: Sequence[RankSummary]) -> tuple[tuple[RankSummar
         return tuple(ranks), []
     columns = {rank: summary.collectives.group.copy() for rank, summary in nameless.items()}
     groups = {rank: list(summary.groups) for rank, summary in nameless.items()}
-    unknown = 0
+    no_rows, unknown = np.empty(0, dtype=np.int64), 0
     for (kind, _), rows in _rows_by_kind_and_size(nameless).items():
-        no_rows = np.empty(0, dtype=np.int64)
         collectives = {rank: s.collectives.rows(rows.get(rank, no_rows)) for rank, s in nameless.items()}
-        choice = _choice_of(choices, collectives, kind)
+        group_of = {rank: listed[members] for members in _choice_of(choices, collectives, kind) for rank in members}
         for rank, of_rank in rows.items():
-            members = next((members for members in choice if rank in members), ())
-            unknown_key = GroupKey(description="", ranks=(), name=f"unknown groups of rank {rank}")
-            key = listed[members] if members else unknown_key
-            if key not in groups[rank]:
-                groups[rank].append(key)
-            columns[rank][of_rank] = groups[rank].index(key)
-            unknown += 0 if members else len(of_rank)
-    result = tuple(
-        replace(s, groups=tuple(groups[s.rank]), collectives=replace(s.collectives, group=columns[s.rank]))
-        if s.rank in nameless
-        else s
-        for s in ranks
-    )
-    what = f"{count_text(unknown, 'collective')} {'does' if unknown == 1 else 'do'}"
-    text = f"{what} not name the group, and it cannot be told by who leaves together; they are matched with none"
-    return result, [Note(id="unlinked", severity="warning", text=text)] if unknown else []
+            group = group_of.get(rank, GroupKey(description="", ranks=(), name=f"unknown groups of rank {rank}"))
+            if group not in groups[rank]:
+                groups[rank].append(group)
+            columns[rank][of_rank] = groups[rank].index(group)
+            unknown += 0 if rank in group_of else len(of_rank)
+    for rank, summary in nameless.items():
+        collectives_of_rank = replace(summary.collectives, group=columns[rank])
+        nameless[rank] = replace(summary, groups=tuple(groups[rank]), collectives=collectives_of_rank)
+    text = f"{count_text(unknown, 'collective')}: the trace names no group, nor do ends tell it; matched with none"
+    notes = [Note(id="unlinked", severity="warning", text=text)] if unknown else []
+    return tuple(nameless.get(summary.rank, summary) for summary in ranks), notes
 
 
 def _choices(listed: Iterable[tuple[int, ...]]) -> list[_Choice]:
     """Return the groups that the traces list, as choices of groups of one size that share no rank, largest first."""
     choices: list[list[tuple[int, ...]]] = []
     for members in sorted((each for each in listed if len(each) > 1), key=lambda each: (-len(each), each)):
-        for choice in choices:
-            if len(choice[0]) == len(members) and not any(set(members) & set(other) for other in choice):
-                choice.append(members)
-                break
-        else:
-            choices.append([members])
+        apart = (choice for choice in choices if set(members).isdisjoint(chain(*choice)))
+        fitting = next((choice for choice in apart if len(choice[0]) == len(members)), None)
+        if fitting is None:
+            choices.append(fitting := [])
+        fitting.append(members)
     return [tuple(choice) for choice in choices]
 
 
@@ -91,9 +85,10 @@ def _choice_of(choices: Sequence[_Choice], collectives: Mapping[int, Collectives
     """Return the choice whose members leave together; of choices that are as good the one whose groups contain those of
     the others. Empty without one.
     """
-    apart_ns = {choice: _apart_ns(choice, collectives, kind) for choice in choices}
+    ranks = {rank for rank, of_rank in collectives.items() if len(of_rank)}
+    apart_ns = {choice: _apart_ns(choice, collectives, kind) for choice in choices if ranks <= set(chain(*choice))}
     best_ns = min((ns for ns in apart_ns.values() if not math.isnan(ns)), default=0.0)
-    good = [choice for choice in choices if apart_ns[choice] <= _AS_CLOSE * best_ns + _TOGETHER_NS]
+    good = [choice for choice, ns in apart_ns.items() if ns <= _AS_CLOSE * best_ns + _TOGETHER_NS]
     is_whole = all(any(set(few) <= set(many) for many in good[0]) for choice in good[1:] for few in choice)
     return good[0] if good and is_whole else ()
 

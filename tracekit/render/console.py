@@ -7,6 +7,7 @@ something to write: results as JSON need none of it.
 from __future__ import annotations
 
 import io
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
@@ -70,7 +71,7 @@ def headline(run: Run, width: int = 80) -> Text:
     """
     from rich.text import Text
 
-    lines = (_ranks_and_devices(run, width), _steps(run), *_other_runs(run))
+    lines = (_ranks_and_devices(run, width), _steps(run, width), *_other_runs(run))
     below = "\n".join(shortened(safe_text(line), width, keep="ends") for line in lines)
     return Text.assemble((shortened(safe_text(_name(run)), width, keep="ends"), "bold"), "\n", below)
 
@@ -108,7 +109,8 @@ def _details(run: Run) -> list[str]:
     return [*details, *(["compiled"] if any(each.component == "compile" for each in settings) else [])]
 
 
-def _steps(run: Run) -> str:
+def _steps(run: Run, width: int) -> str:
+    """Return how many steps there are and how long they are, with their range if there is room for it."""
     lengths = step_lengths(run)
     if lengths is None:
         return "no step that all ranks completed"
@@ -129,7 +131,7 @@ def _steps(run: Run) -> str:
         longest = f"{_step_time(max(left.step_ns for left in run.left_out))} ms"
         count = len(run.left_out)
         text += f", without the first ({longest})" if count == 1 else f", without {count} first ones (to {longest})"
-    return text
+    return text if len(text) <= width else re.sub(r" \(median; .*?\)", "", text)
 
 
 def _step_time(nanoseconds: int) -> str:

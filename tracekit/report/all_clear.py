@@ -14,6 +14,7 @@ from tracekit.explain.diagnosis.diagnosis import Diagnosis
 from tracekit.explain.stragglers.stragglers import Stragglers
 from tracekit.findings.claims import coverage
 from tracekit.findings.finding import Finding
+from tracekit.findings.hosts import idle_unexplained
 from tracekit.findings.steps import no_complete_step, nothing_notable, ranks_without_times, unexplained_part
 from tracekit.findings.thresholds import MOSTLY_COMPUTE, NOTABLE_SHARE
 from tracekit.model.run import Run
@@ -41,27 +42,29 @@ def without_findings(run: Run, results: Mapping[str, Any]) -> Finding:
     if isinstance(found, Stragglers) and found.verdict.certainty is not None:
         named = found.verdict
         part = (named.share_of_step, "late", float(named.caused_delay_ns), named.concerned)
-        return _unexplained(part, late_by=named.cause, rank=named.rank, ranks=named.ranks, certainty=named.certainty)
+        return _unexplained(
+            run, part, late_by=named.cause, rank=named.rank, ranks=named.ranks, certainty=named.certainty
+        )
     if (largest := _largest(run, results)) is not None:
-        return _unexplained(largest)
+        return _unexplained(run, largest)
     compute_ns = sum(step.compute_ns for step in steps)
     evidence = {"compute_ns": compute_ns // len(steps), "step_ns": step_ns // len(steps)}
     return nothing_notable(severity="info", evidence={"compute_share": compute_ns / step_ns, **evidence})
 
 
-def unsaid_cause(results: Mapping[str, Any], findings: Sequence[Finding]) -> list[Finding]:
+def unsaid_cause(run: Run, results: Mapping[str, Any], findings: Sequence[Finding]) -> list[Finding]:
     """Return a finding on the largest cause of the step beside work, if it is notable and no finding is about it."""
     largest = max(_causes(results), default=None, key=lambda part: part[0])
-    if largest is None or not findings:
+    if largest is None or not findings or any(finding.id == idle_unexplained.id for finding in findings):
         return []
     diagnosis = results["diagnosis"]
     unexplained_ns = coverage(diagnosis.step_ns, rows_of(diagnosis, "causes"), findings).unexplained_ns
-    return [_unexplained(largest)] if largest[1] in unexplained_ns else []
+    return [_unexplained(run, largest)] if largest[1] in unexplained_ns else []
 
 
-def _unexplained(largest: _Part, late_by: str | None = None, **fields: Any) -> Finding:
+def _unexplained(run: Run, largest: _Part, late_by: str | None = None, **fields: Any) -> Finding:
     share, part, time_ns, ranks = largest
-    evidence = {"part": part, "of_ranks": list(ranks), "share": share, "late_by": late_by}
+    evidence = {"part": part, "of_ranks": list(ranks), "share": share, "late_by": late_by, "device": run.device}
     return unexplained_part(severity="info", time_ns=round(time_ns), evidence=evidence, **fields)
 
 

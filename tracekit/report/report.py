@@ -202,6 +202,6 @@ def _ranked(run: Run, results: Mapping[str, Any], findings: list[Finding], noise
     causes = rows_of(diagnosis, "causes") if isinstance(diagnosis, Diagnosis) else ()
     step_ns = diagnosis.step_ns if causes and isinstance(diagnosis, Diagnosis) else mean_step_ns(run)
     ranked = rank_findings(findings, step_ns, causes, lambda finding, made: state_saving(finding, whatif, made))
-    ranked += unsaid_cause(results, ranked)
+    ranked += unsaid_cause(run, results, ranked)
     ranked = [with_next_limit(finding, whatif, ranked[:index]) for index, finding in enumerate(ranked)]
     return with_noise(held(noise), [with_replay_error(finding, whatif) for finding in ranked])

@@ -300,7 +300,7 @@ def test_importing_and_decorating_do_not_import_torch() -> None:
 def test_one_process_without_a_group_gives_no_warning_and_no_note(
     runs: Any, work: Callable[[], float], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    step = probe(path=runs.path, skip=0, warmup=0, steps=1)(work)
+    step = probe(path=runs.path, skip=0, warmup=0, steps=1, quiet=True)(work)
     step()
     step()
 

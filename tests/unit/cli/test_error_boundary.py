@@ -162,6 +162,14 @@ def test_no_command_shows_the_help_as_a_usage_error() -> None:
     assert "Usage: tracekit" in result.stderr
 
 
+@pytest.mark.parametrize("command", ["analyze", "report", "check", "query", "hta"])
+def test_help_has_own_options_before_those_of_all_commands(command: str) -> None:
+    shown = CliRunner().invoke(cli.cli, [command, "--help"], prog_name="tracekit").stdout
+    titles = ("\nOptions:\n", "\nWhich run:\n", "\nHow files are read:\n")
+    own, run, reading = (shown.index(title) for title in titles)
+    assert own < shown.index("  -h, --help") < run < shown.index("  --ranks ") < reading < shown.index("  --no-cache")
+
+
 @pytest.mark.parametrize("option", ["-V", "--version"])
 def test_version(option: str) -> None:
     result = CliRunner().invoke(cli.cli, [option], prog_name="tracekit")

@@ -15,6 +15,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from tracekit.capture.record import help_text
 from tracekit.checks import Check
 from tracekit.cli import COMMANDS, cli
 
@@ -137,6 +138,7 @@ def test_what_a_hint_installs_exists_and_ends_it() -> None:
 
 def test_options_and_commands_that_hints_name_exist() -> None:
     options = {option for name in COMMANDS for each in command(name).params for option in each.opts} | {"--help"}
+    options |= {*re.findall(r"--[a-z-]+", help_text())}
     elsewhere = {"--force-reinstall", "--no-deps", "--no-cache-dir", "--no-binary", "--editable"}
     elsewhere |= {"--version"}  # of trace_processor_shell
     named = [option for hint in hints() for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", hint)]

@@ -40,6 +40,13 @@ def test_the_findings_are_those_of_the_first_screen() -> None:
     assert verdict[:2] == answer[:2]
 
 
+def test_an_anonymised_page_has_no_name_of_the_run_or_folder(folder: Path) -> None:
+    result = tracekit("report", DDP, "--anonymize")
+    (page,) = folder.iterdir()
+    assert f"Page: {page.name}" in result.stdout.splitlines()
+    assert not any(name in result.output for name in (str(folder), DDP.name))
+
+
 @pytest.mark.parametrize("content", ["hello", "<html>", "{}", ""])
 def test_no_other_file_is_overwritten(folder: Path, content: str) -> None:
     (folder / "notes.html").write_text(content)

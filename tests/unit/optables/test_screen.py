@@ -25,7 +25,7 @@ def test_the_answer_fits_a_screen_and_names_what_was_planted() -> None:
     assert max(map(len, lines)) <= 80
     assert lines[0].startswith("ops.csv: a table of operations; 12 ranks · 4 stages x 3 replicas")
     assert "rank 9 computes 96.0 ms a step (40%) longer than its peers" in text
-    assert "stalls wander: 3 operations on 3 ranks, in 3 of 6 steps" in text
+    assert "Stalls: each time another rank: 3 operations on 3 ranks, in 3 of 6 steps" in text
     assert "step 4, rank 4, backward 2 of stage 0: 99.9" in text
     assert "Critical path: work" in text
 

@@ -17,7 +17,7 @@ from tracekit.api import Report, analyze
 from tracekit.findings.finding import Finding
 from tracekit.render.answer import LINES, saving_share_text
 from tracekit.render.json_result import result_dict
-from tracekit.render.terminal import terminal_text
+from tracekit.render.terminal import Extent, terminal_text
 
 WIDTH = 80
 
@@ -53,7 +53,7 @@ LONG = Finding(
 @pytest.mark.parametrize(
     ("saving_ns", "error_ns", "time_ns", "text"),
     [
-        (40_000, 1_000, 30_000, "40%, with the waiting behind it"),
+        (40_000, 1_000, 30_000, "40%, with the others' waiting"),
         (40_000, 8_000, 30_000, "40%"),  # not surely more than the time that it is about
         (30_000, 1_000, 30_000, "30%"),
         (30_000, 1_000, None, "30%"),
@@ -105,7 +105,7 @@ def test_every_saving_that_is_printed_is_that_of_the_what_if(group: str) -> None
     report = simulate(Case(group, 3).spec()).report()
     result = result_dict(report)
     expected = [f"{finding['saving_ns'] / 1e6:.1f}" for finding in result["findings"][:3] if finding["saving_ns"]]
-    printed = re.findall(r"saves ([\d.]+)(?: ± [\d.]+)? ms", " ".join(lines_of(report)))
+    printed = re.findall(r"Saves ([\d.]+)(?: ± [\d.]+)? ms", " ".join(lines_of(report)))
     assert printed != []
     assert printed == expected[: len(printed)]
     changes = {row["what"]: row["saves_ns_per_step"] for row in result["whatif"]["fix"]}
@@ -121,9 +121,15 @@ def test_what_is_likely_is_said_to_be() -> None:
     report = with_findings(
         job(2, slow=1), Finding(id="straggler", severity="warning", text="it is slow", certainty="likely")
     )
-    assert "likely, not sure" in " ".join(lines_of(report))
+    assert "Likely, not sure" in " ".join(lines_of(report))
 
 
-def test_what_is_too_long_ends_in_an_ellipsis() -> None:
-    lines = lines_of(with_findings(job(2, slow=1), LONG))
-    assert sum(line.endswith("...") for line in lines) == 2
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("extent", ["answer", "verdict", "full"])
+def test_no_claim_is_cut(width: int, extent: Extent) -> None:
+    text = terminal_text(with_findings(job(2, slow=1), LONG), width=width, extent=extent)
+    assert max(map(len, text.splitlines()[:-1])) <= width
+    words = " ".join(text.split()).lower()
+    assert LONG.action is not None
+    assert LONG.text.strip() in words
+    assert LONG.action.strip() in words

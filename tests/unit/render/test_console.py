@@ -11,7 +11,7 @@ import pytest
 from benchmarks.exchanges import rank, run_of
 from tracekit.explain.configuration import CONFIGURATION
 from tracekit.model.metadata import Settings
-from tracekit.model.run import LeftOutStep, Run
+from tracekit.model.run import LeftOutStep, OtherRun, Run
 from tracekit.render.console import headline
 
 MS = 1_000_000
@@ -45,6 +45,13 @@ def lines(run: Run) -> list[str]:
 )
 def test_steps_are_shown_by_median_and_range(lengths_ms: tuple[float, ...], expected: str) -> None:
     assert lines(run_with(lengths_ms))[2] == expected
+
+
+def test_other_runs_of_the_folder_are_one_line_with_their_number() -> None:
+    """GIVEN two other runs, one of them with two attempts, and another attempt of this run."""
+    others = [OtherRun(run_id=run_id, attempt=i, ranks=2, start_ns=None) for i, run_id in enumerate("aabc")]
+    assert "1 of 3 runs" in lines(run_with((15.1,), run_id="c", other_runs=tuple(others)))[3]
+    assert len(lines(run_with((15.1,), run_id="c", other_runs=tuple(others[3:])))) == 3
 
 
 def test_the_headline_has_three_lines_of_the_terminal_for_any_run() -> None:

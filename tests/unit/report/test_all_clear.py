@@ -11,7 +11,7 @@ import pytest
 from tests.builders import TraceBuilder, write_run
 from tracekit.explain.stragglers.verdict import Verdict
 from tracekit.findings.finding import Finding
-from tracekit.report.all_clear import without_findings
+from tracekit.report.all_clear import unsaid_cause, without_findings
 from tracekit.report.report import analyze
 
 
@@ -73,6 +73,16 @@ def test_a_rank_that_the_verdict_names_is_told_although_nobody_is_seen_to_wait(t
     finding = without_findings(report.run, {"stragglers": replace(report.stragglers, verdict=verdict)})
     assert (finding.evidence["part"], finding.evidence["late_by"]) == ("late", "compute")
     assert (finding.rank, finding.time_ns, finding.certainty) == (1, 6_000_000, "likely")
+
+
+def test_a_large_cause_is_told_beside_a_finding_that_does_not_explain_it(tmp_path: Path) -> None:
+    """GIVEN an idle host for 9 of 50 ms, and a finding about something else, or about that."""
+    report = analyze(write_run(tmp_path, [cpu_rank(0, [41] * 3, [50] * 3, 1)]))
+    other = Finding(id="float32-products", severity="info", text="smaller", time_ns=3_000_000)
+
+    (told,) = unsaid_cause(report.run, report.results, [other])
+    assert (told.id, told.evidence["part"], told.time_ns) == ("unexplained-part", "host_bound", 9_000_000)
+    assert unsaid_cause(report.run, report.results, [replace(other, cause="host_bound")]) == []
 
 
 def test_a_notable_cause_is_told_before_the_part_of_the_rank_that_has_it(tmp_path: Path) -> None:

@@ -61,4 +61,4 @@ def test_who_waits_in_barriers_is_told_to_leave_them_out(tmp_path: Path) -> None
     (finding,) = result(write_run(tmp_path, traces))["findings"]
     assert (finding["id"], finding["evidence"]["kind"]) == ("exposed-transfers", "barrier")
     assert (finding["saving_ns"], finding["evidence"]["bound_ns"]) == (None, pytest.approx(50_000, rel=0.1))
-    assert "barriers" in finding["action"]
+    assert "barrier()" in finding["action"]

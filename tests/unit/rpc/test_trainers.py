@@ -61,10 +61,10 @@ def test_a_slow_trainer_is_named_with_its_rate_and_nobody_waits_for_it() -> None
 
     (finding,) = findings_of(run, exchange_of(3))
 
-    assert finding.text == ("trainer2 (rank 2) makes 20 steps a second, its peers 100; nobody waits for it")
+    assert finding.text == "Slow rank: trainer2 (rank 2) makes 20 steps a second, its peers 100. Nobody waits for it"
     assert finding.action == (
-        "compare what it runs with its peers: a step computes 40.0 ms longer; "
-        "the job would make 300 steps a second, not 220"
+        "compare what it runs with its peers: a step computes 40.0 ms longer. "
+        "The job would make 300 steps a second, not 220"
     )
     assert (finding.rank, finding.cause, finding.saving_ns, finding.remedy) == (2, "slow_compute", None, None)
     assert finding.time_ns == 40 * MS // 3  # its part of the mean step over trainers
@@ -103,9 +103,7 @@ def test_a_trainer_whose_call_others_wait_for_at_the_server_is_named_with_their_
 
     (finding,) = findings_of(run, held_exchange(2, 40 * MS))
 
-    assert finding.text == (
-        "the others wait 40.0 ms a step on ps for the call of trainer2 (rank 2), which computes 40.0 ms longer"
-    )
+    assert (finding.evidence["callee"], finding.evidence["longer_ns"]) == ("ps", 40 * MS)
     assert (finding.rank, finding.cause, finding.time_ns) == (2, "slow_compute", 40 * MS)
 
 

@@ -60,7 +60,7 @@ def findings_of(
 def test_the_action_is_for_what_takes_the_time(service_ms: float, cpu_ms: float | None, text: str, action: str) -> None:
     (finding,) = findings_of(service_ms, cpu_ms)
 
-    assert finding.text.startswith("waiting for remote calls takes 30% of the step, most for pull on ps; ")
+    assert (finding.evidence["wait_share"], finding.evidence["function"]) == (pytest.approx(0.3), "pull")
     assert finding.text.endswith(text)
     assert (finding.action or "").startswith(action)
     assert finding.time_ns == 30 * MS
@@ -69,7 +69,7 @@ def test_the_action_is_for_what_takes_the_time(service_ms: float, cpu_ms: float 
 def test_calls_that_wait_for_a_thread_ask_for_more_threads() -> None:
     (finding,) = findings_of(3, 2, load=3.5, threads=4)
 
-    assert finding.text.endswith("10% of a round trip is service there; its 4 threads are busy")
+    assert finding.text.endswith("10% of a round trip is service there. Its 4 threads are busy")
     assert finding.action == "give ps more threads (num_worker_threads), or serve from more processes"
     assert (finding.evidence["server_load"], finding.evidence["server_threads"]) == (3.5, 4)
 
@@ -77,7 +77,7 @@ def test_calls_that_wait_for_a_thread_ask_for_more_threads() -> None:
 def test_a_server_that_waits_for_the_calls_of_others_is_not_slow_itself() -> None:
     (finding,) = findings_of(27, 0.1, held_ms=20)
 
-    assert finding.text.endswith("90% of a round trip is service there, most of it until other calls have come")
+    assert finding.text.endswith("90% of a round trip is service there, mostly until other calls have come")
     assert (finding.action or "").startswith("let ps answer before all calls have come")
 
 

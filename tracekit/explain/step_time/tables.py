@@ -124,7 +124,7 @@ PHASES_BY_PHASE = Table(
         Column("worst_total_ns", "float", "ns", "Its time a step."),
     ),
     Display(
-        "What the step does (ms a step, mean over ranks)",
+        "What the step does by device, of CPU ranks by host (ms a step, mean over ranks)",
         "phase | share | time=total_ns | compute_ns | exposed_comm_ns | idle_ns "
         "| most on rank={worst_rank}: {worst_total_ns}",
     ),

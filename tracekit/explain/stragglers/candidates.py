@@ -215,11 +215,9 @@ def waits_for(run: Run, arrivals: Arrivals, rank_index: int, steps: Sequence[int
             collectives = summary.collectives
             kind, step = KINDS[collectives.kind[row]], int(collectives.step[row])
             waits.append(LongestWait(summary.rank, kind, step, int(waited_ns[row])))
-            start_ns, exposed = (
-                collectives.start_ns[rows],
-                (s.exposed_comm_ns for s in summary.steps if s.step in steps),
-            )
-            total_ns += min(Intervals.union_of(start_ns, start_ns + waited_ns[rows]).len_ns, sum(exposed))
+            # Of several at a time each instant is waited once, and only while nothing is computed.
+            waited = Intervals.union_of(collectives.start_ns[rows], collectives.start_ns[rows] + waited_ns[rows])
+            total_ns += min(waited.len_ns, sum(part.exposed_comm_ns for part in summary.steps if part.step in steps))
     longest = max(waits, key=lambda wait: wait.wait_ns, default=None)
     if longest is None or longest.wait_ns <= 0:
         return None

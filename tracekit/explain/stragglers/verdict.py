@@ -360,6 +360,8 @@ class _Judged:
         waits = None
         if len(ranks) == 1:
             waits = waits_for(self.run, self.arrivals, candidate.indexes[0], self.steps)
+        # What waits below compute, as an early bucket does, delays nobody.
+        wait_ns = 0 if waits is None else min(waits.mean_ns, int(_mean_ns(others, self.steps, "exposed_comm_ns")))
         return found_by(
             rank=ranks[0] if len(ranks) == 1 else None,
             cause=cause,
@@ -373,7 +375,7 @@ class _Judged:
                 "share_of_step": self._delay_ns(candidate) / self.job_step_ns,
                 "share_of_compute": _longer_share(slow, others, self.steps),
                 **of_cause,
-                **({"others_wait_ns": waits.mean_ns, "longest_wait": asdict(waits.longest)} if waits else {}),
+                **({"others_wait_ns": wait_ns, "longest_wait": asdict(waits.longest)} if waits else {}),
                 **({"expert_load": overload.ratio, "expert_load_estimated": overload.estimated} if overload else {}),
                 **({"clock": clock} if cause == "compute" and (clock := lower_clock(slow, others)) else {}),
                 **({"recorded_with": options} if (options := _options_of(slow, others)) else {}),

@@ -304,9 +304,9 @@ def state_saving(finding: Finding, whatif: WhatIf | Unavailable | None, made: Se
 
 
 def with_replay_error(finding: Finding, whatif: WhatIf | Unavailable | None) -> Finding:
-    """Return a finding with the replay's error if that is large, which makes what it says of savings unsure."""
+    """Return a finding whose remedy is replayed with the replay's error, if that is large: then it is not sure."""
     is_off = isinstance(whatif, WhatIf) and abs(whatif.replay_error) > REPLAY_ERROR
-    if not is_off or not {"change", "bound_ns"} & finding.evidence.keys():
+    if not is_off or (finding.remedy is None and "bound_ns" not in finding.evidence):
         return finding
     evidence = {**finding.evidence, "replay_error": cast(WhatIf, whatif).replay_error}
     return replace(finding, certainty="likely", evidence=evidence)

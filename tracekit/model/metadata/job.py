@@ -19,9 +19,12 @@ from typing import Annotated, Literal
 from tracekit.model.metadata.json_text import encode
 
 try:
-    from msgspec import Meta as _Within
+    from msgspec import Meta
 except ImportError:  # in a training job that has torch alone: it reads no trace, and so checks no limits
-    _Within = dict  # type: ignore[assignment,misc]
+
+    def Meta(*, ge: int, le: int) -> tuple[int, int]:  # type: ignore[no-redef]  # noqa: N802
+        return ge, le
+
 
 HEADER_BYTES = 2048
 RING_ENTRIES = 256
@@ -32,9 +35,9 @@ FILE_BYTES = HEADER_BYTES + RING_ENTRIES * _ENTRY.size
 MAX_NS = 1 << 62
 MAX_RANKS = 1 << 20
 
-Integer = Annotated[int, _Within(ge=-MAX_NS, le=MAX_NS)]
-Rank = Annotated[int, _Within(ge=0, le=MAX_RANKS)]
-WorldSize = Annotated[int, _Within(ge=1, le=MAX_RANKS)]
+Integer = Annotated[int, Meta(ge=-MAX_NS, le=MAX_NS)]
+Rank = Annotated[int, Meta(ge=0, le=MAX_RANKS)]
+WorldSize = Annotated[int, Meta(ge=1, le=MAX_RANKS)]
 
 
 @dataclass(frozen=True, kw_only=True)

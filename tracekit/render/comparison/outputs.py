@@ -75,7 +75,7 @@ def _lines(comparison: Comparison, width: int) -> list[object]:
     if advice := advice_text(comparison):
         lines += wrapped_lines(advice, "", width, None, "")
     if remark := remark_text(comparison):
-        lines += wrapped_lines(remark, "! ", width, None, "yellow")
+        lines += wrapped_lines(remark, "! ", width, 2, "yellow")
     lines += [blank, *_cause_lines(comparison, width), blank]
     if standing_out := _standing_out(comparison):
         shown = " · ".join(map(explored_text, standing_out[:_SHOWN_EXPLORED]))

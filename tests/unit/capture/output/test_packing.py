@@ -46,9 +46,10 @@ def test_names_that_are_valid_json_are_left_alone() -> None:
     assert repair(valid) == (valid, 0, 0)
 
 
-def test_an_event_that_cannot_be_repaired_is_dropped_and_the_others_are_kept() -> None:
+@pytest.mark.parametrize("value", [b"NaN", b"inf", b"-inf", b'"a"b"', b'"\\d"', b'"\x01"'])
+def test_an_event_that_cannot_be_repaired_is_dropped_and_the_others_are_kept(value: bytes) -> None:
     broken = kineto_text(b"first", b"second", b"third").replace(
-        b'"second",\n    "pid": 1', b'"second",\n    "pid": NaN'
+        b'"second",\n    "pid": 1', b'"second",\n    "pid": ' + value
     )
 
     text, _, dropped = repair(broken)
@@ -76,6 +77,15 @@ def test_a_repair_is_noted_in_the_metadata(tmp_path: Path) -> None:
 
     notes = json.loads(gzip.decompress(file.read_bytes()))["tracekit"]["notes"]
     assert notes == [{"kind": "capture", "text": "1 annotation names were escaped, 0 events dropped as unreadable"}]
+
+
+@pytest.mark.parametrize("piece", [1, 7, 64])
+def test_an_export_is_checked_piece_by_piece(monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
+    monkeypatch.setattr(packing, "_PIECE_BYTES", piece)
+    valid = kineto_text(b"plain", b'escaped \\" quote').replace(b'"pid": 1', b'"pid": 1e5, "args": [true, null, -2.5]')
+
+    assert repair(valid) == (valid, 0, 0)
+    assert repair(valid.replace(b"null", b"nan"))[2] == 2
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"traceEvents": [\n  {"name": '])

@@ -90,7 +90,7 @@ def test_slow_tensor_parallelism_is_named(tmp_path: Path) -> None:
     assert finding.evidence["dimension"] == "tp"
     assert finding.evidence["share"] == pytest.approx(480 / 2200, rel=0.05)
     assert finding.time_ns == pytest.approx(480_000, rel=0.05)
-    assert "in groups of 2 ranks within a host; next is dp" in finding.text
+    assert "in groups of 2 ranks within a host. Next is dp" in finding.text
     assert (finding.evidence["group_size"], finding.evidence["hosts"], finding.evidence["next_dimension"]) == (
         2,
         1,
@@ -121,8 +121,11 @@ def test_waiting_for_late_ranks_differs_from_transfer(tmp_path: Path) -> None:
 def test_tensor_parallelism_across_hosts_is_named(tmp_path: Path) -> None:
     finding = finding_of(mesh_dimensions(train(tmp_path, tp_us=120, tensor=ACROSS_HOSTS, data=WITHIN_HOSTS)))
     assert finding.evidence["hosts"] == 2
-    assert "its groups span hosts, those of dp do not" in finding.text
-    assert (finding.severity, finding.action) == ("warning", "swap the two dimensions, so that tp stays within a host")
+    assert "Its groups span hosts, those of dp do not" in finding.text
+    assert (finding.severity, finding.action) == (
+        "warning",
+        "swap the two dimensions in init_device_mesh, so that tp stays within a host",
+    )
 
 
 def test_waiting_is_unknown_without_a_complete_group(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_each_value_has_a_row_with_the_ranks_that_have_it() -> None:
 def test_a_rank_that_is_configured_otherwise_is_named() -> None:
     usual = (ddp(bucket_cap_mb=100),)
     (finding,) = result(run(usual, usual, usual, (ddp(bucket_cap_mb=25),))).findings
-    assert finding.text == "ranks are configured differently: ddp bucket_cap_mb is 100 (rank 3: 25)"
+    assert "ddp bucket_cap_mb is 100 (rank 3: 25)" in finding.text
     assert finding.severity == "warning"
     assert finding.evidence["ranks"] == [3]
     assert finding.evidence["differences"] == [
@@ -60,7 +60,7 @@ def test_a_rank_that_is_configured_otherwise_is_named() -> None:
 def test_a_component_that_only_some_ranks_have_is_a_difference() -> None:
     compiled = Settings(component="compile", modules=["Network"], values={"backend": "inductor"})
     (finding,) = result(run((ddp(a=1), compiled), (ddp(a=1),))).findings
-    assert finding.text == "ranks are configured differently: only rank 0 has compile"
+    assert "only rank 0 has compile" in finding.text
 
 
 def test_stages_of_a_pipeline_may_differ_and_ranks_of_one_stage_may_not() -> None:

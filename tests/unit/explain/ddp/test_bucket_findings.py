@@ -10,6 +10,7 @@ from tests.builders import TraceBuilder, write_run
 from tests.unit.explain.ddp import ddp_training as training
 from tracekit.explain.ddp.bucket_findings import blocked_buckets
 from tracekit.explain.ddp.buckets import buckets
+from tracekit.findings.ddp import last_reductions
 from tracekit.findings.finding import Finding
 from tracekit.loading.load import load
 from tracekit.model.metadata import DdpModule
@@ -31,7 +32,7 @@ def findings(trained: Run, words: str) -> list[Finding]:
 
 def test_a_single_bucket_overlaps_nothing(tmp_path: Path) -> None:
     trained = run(tmp_path, [training.rank(rank, (10,)) for rank in (0, 1)], training.module((10,), 25))
-    (finding,) = findings(trained, "are reduced in one bucket (bucket_cap_mb=25)")
+    (finding,) = findings(trained, "bucket (bucket_cap_mb=25)")
     assert finding.time_ns == pytest.approx(41e6, rel=0.01)
     assert (finding.saving_ns, "one size" in str(finding.evidence["no_replay"])) == (None, True)
     assert (finding.severity, finding.cause) == ("warning", "transfer")
@@ -45,9 +46,23 @@ def test_the_tail_is_named_with_its_largest_part(tmp_path: Path) -> None:
     (finding,) = findings(trained, "after the last gradient")
     assert (finding.saving_ns, finding.time_ns) == (None, pytest.approx(21e6, rel=0.01))
     assert (finding.evidence["index"], finding.evidence["size_bytes"]) == (1, 5 * training.LAYER_BYTES)
-    assert f"from {training.NAMES[5]} on" in finding.text
-    assert finding.action is not None
-    assert "make the last bucket smaller" in finding.action
+    assert finding.evidence["first_parameter"] == training.NAMES[5]
+
+
+@pytest.mark.parametrize(("saves_ns", "is_advised"), [(None, True), (1, True), (0, False), (-93_000_000, False)])
+def test_smaller_buckets_are_advised_unless_the_table_of_limits_shows_that_they_save_nothing(
+    saves_ns: int | None, *, is_advised: bool
+) -> None:
+    example = {**last_reductions.example, "smaller_saves_ns": saves_ns}
+    assert ("bucket_cap_mb" in str(last_reductions(evidence=example).action)) is is_advised
+
+
+def test_what_smaller_buckets_save_is_the_best_of_the_smaller_limits_in_the_table(tmp_path: Path) -> None:
+    trained = run(tmp_path, [training.rank(rank, (5, 5)) for rank in (0, 1)], training.module((5, 5), 1.907))
+    found = buckets(trained)
+    (finding,) = findings(trained, "after the last gradient")
+    smaller = [row["saving_ns"] for row in records(found.whatif) if row["bucket_cap_mb"] < 1.9]
+    assert finding.evidence["smaller_saves_ns"] == max(smaller)
 
 
 def test_a_late_gradient_blocks_the_buckets_behind_it(tmp_path: Path) -> None:
@@ -55,7 +70,7 @@ def test_a_late_gradient_blocks_the_buckets_behind_it(tmp_path: Path) -> None:
     order = [0, *range(2, 10), 1]
     ddp = training.module(EVEN, 1, gradient_order=order)
     trained = run(tmp_path, [training.rank(rank, EVEN, late=1) for rank in (0, 1)], ddp)
-    (finding,) = findings(trained, "launches buckets in order")
+    (finding,) = findings(trained, "is ready and waits")
     assert finding.evidence == {
         "parameter": training.NAMES[1],
         "index": 1,
@@ -79,7 +94,9 @@ def test_find_unused_parameters_without_unused_parameters(tmp_path: Path, used: 
             trace.gloo("all_reduce", at, 4_000, issued_at=at, elements=10, thread=trace.autograd)
             trace.events[-2]["args"]["Input type"] = ["int"]
             trace.events[-1]["args"]["Input type"] = ["int"]
-    result = findings(run(tmp_path, traces, training.module(EVEN, 1, find_unused=True)), "looks for unused parameters")
+    result = findings(
+        run(tmp_path, traces, training.module(EVEN, 1, find_unused=True)), "searches for unused parameters"
+    )
     assert len(result) == count
     if count:
         assert result[0].evidence["all_reduce_ns"] == result[0].time_ns == 4_000_000
@@ -114,6 +131,6 @@ def test_the_first_iteration_reduces_everything_at_once(tmp_path: Path) -> None:
         traces.append(trace)
     trained = run(tmp_path, traces, training.module(EVEN, 1))
     (finding,) = findings(trained, "had not rebuilt its buckets")
-    assert (finding.step, finding.severity, finding.action) == (0, "info", "record later steps")
+    assert (finding.step, finding.severity) == (0, "info")
     rows = [(row["step"], row["index"]) for row in records(buckets(trained).times) if row["rank"] == 0]
     assert rows == [(0, -1), *((step, index) for step in (1, 2) for index in range(4))]

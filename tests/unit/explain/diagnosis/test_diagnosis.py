@@ -82,4 +82,4 @@ def test_a_rank_alone_cannot_tell_waiting_from_transfer(tmp_path: Path) -> None:
     assert report.diagnosis is not None
     (finding,) = report.diagnosis.findings
     assert (finding.cause, finding.time_ns) == ("communication", 40_000)
-    assert "with waiting" in finding.text
+    assert (finding.id, finding.evidence["all_ranks"]) == ("exposed-communication", False)

@@ -44,7 +44,7 @@ def step_ns(report: Report) -> float:
 def test_one_giant_unit_is_named_with_the_time_that_it_holds_up() -> None:
     giant = report_of([unit("", 48_000, 3000)])
     (finding,) = wrapping(giant)
-    assert finding.text.startswith("one FSDP unit (<root>, 48 MB) holds 100% of the parameters")
+    assert finding.id == "fsdp-giant-unit"
     assert finding.evidence["share"] == 1.0
     in_blocks = report_of([unit(f"blocks.{i}", 8000, 500) for i in range(6)])
     saved_ns = step_ns(giant) - step_ns(in_blocks)
@@ -63,7 +63,8 @@ def test_many_tiny_units_are_mostly_latency() -> None:
     tiny = report_of(layers(48, 64, 15))
     assert tiny.fsdp is not None
     (finding,) = tiny.fsdp.findings  # and nothing about prefetching these units
-    assert finding.text.startswith("48 FSDP units of 64 kB each are too small: 40 us of each all-gather is latency")
+    assert (finding.id, finding.evidence["units"]) == ("fsdp-tiny-units", 48)
+    assert finding.evidence["latency_ns"] == pytest.approx(40_000, rel=0.02)
     assert {"fsdp-tiny-units", "fsdp-gathered-twice"} <= {each.id for each in tiny.findings}  # they share no time
     together = finding.evidence["together"]
     assert together == 12

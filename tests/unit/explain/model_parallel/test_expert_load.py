@@ -80,7 +80,7 @@ def test_the_rank_whose_experts_get_three_times_the_tokens_is_named(tmp_path: Pa
     assert report.tensor.experts is not None
     (finding,) = report.tensor.experts.findings
     assert finding.rank == 2
-    assert finding.text.startswith("the experts of rank 2 receive 3.00 times the mean of the others")
+    assert "the experts of rank 2 receive 3.00 times the mean of the others" in finding.text
     rows = {row["rank"]: row for row in records(report.tensor.experts.ranks)}
     # Twice a step, forward and backward; what is taken back does not count.
     assert {rank: row["received_bytes"] for rank, row in rows.items()} == {
@@ -160,7 +160,8 @@ def test_one_uneven_layer_is_named(tmp_path: Path) -> None:
                 on_gloo(trace, at + 200, 10, 180, loads[rank])
         traces.append(trace.capture(groups=[group]))
     report = analyze(write_run(tmp_path, traces))
-    assert findings(report) == ["the experts of rank 1 receive 3.00 times the mean of the others in blocks.1.moe"]
+    (found,) = findings(report)
+    assert found.endswith("the experts of rank 1 receive 3.00 times the mean of the others in blocks.1.moe")
     assert report.tensor.experts is not None
     ratios = {(row["module"], row["rank"]): row["ratio"] for row in records(report.tensor.experts.ranks)}
     assert (ratios["blocks.1.moe", 1], ratios["blocks.0.moe", 1]) == (3.0, 1.0)

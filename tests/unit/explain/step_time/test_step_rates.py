@@ -123,5 +123,5 @@ def test_the_cause_is_what_is_longer(slow: RankSummary, waits_ms: int, cause: st
 
     assert finding.cause == cause
     assert action in (finding.action or "")
-    assert (finding.action or "").endswith("; the job would make 200 steps a second, not 125")
-    assert finding.text.startswith("trainer1 (rank 1) makes 25 steps a second, its peer 100; ")
+    assert (finding.action or "").endswith(". The job would make 200 steps a second, not 125")
+    assert "trainer1 (rank 1) makes 25 steps a second, its peer 100" in finding.text

@@ -48,6 +48,24 @@ def test_a_rank_that_computes_all_the_time_is_no_late_host() -> None:
     assert (verdict.rank, verdict.cause, verdict.caused_delay_ns) == (2, "compute", 400_000)
 
 
+def test_a_rank_that_is_slower_at_all_has_no_late_host() -> None:
+    """GIVEN rank 1, which idles 500 us, its peer 300 us, and which computes 300 us longer: others use its processor."""
+    cluster = Cluster(2)
+    for _ in cluster.steps(5):
+        cluster.work(0, compute=1_000_000)
+        cluster.work(1, compute=1_000_000, host=600_000)
+        cluster.collective(range(2), transfer=1000)
+    run = cluster.run()
+    times_ns = ((1_000_000, 300_000), (1_300_000, 500_000))
+    ranks = tuple(
+        replace(rank, steps=tuple(replace(step, compute_ns=compute, idle_ns=idle) for step in rank.steps))
+        for rank, (compute, idle) in zip(run.ranks, times_ns, strict=True)
+    )
+    assert (stragglers(run).verdict.rank, stragglers(run).verdict.cause) == (1, "host")
+    verdict = stragglers(replace(run, ranks=ranks)).verdict
+    assert (verdict.rank, verdict.cause) == (1, "compute")
+
+
 def test_a_peer_that_passes_a_collective_without_waiting_is_compared_since_then() -> None:
     """GIVEN steps of two collectives, to which rank 1 and rank 2 come last; rank 1 does not wait for the first one."""
     cluster = Cluster(3)

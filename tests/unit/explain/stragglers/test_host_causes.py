@@ -56,4 +56,4 @@ def test_data_from_a_plain_function_is_told_by_its_name_or_its_place(tmp_path: P
     where: Any = found.evidence["host_in"]
     assert (found.cause, where["annotation"]) == ("host", "before the first operator")
     assert where["source"] == (function if stacks else None)
-    assert ("with stacks" in (found.action or "")) is not stacks
+    assert ("stack=True" in (found.action or "")) is not stacks

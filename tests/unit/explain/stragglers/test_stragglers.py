@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.simulated import Cluster
+from tests.places import ROOT
 from tracekit.explain.model_parallel.tables import EXPERT_EXCHANGES, ExpertExchangeSum
 from tracekit.explain.stragglers.stragglers import Stragglers, stragglers
 from tracekit.findings.finding import held
 from tracekit.model.run import Run
 from tracekit.model.table import records
+from tracekit.report.report import analyze
 
 STEPS = 6
 
@@ -252,3 +254,11 @@ def test_ranks_cause_no_more_delay_than_the_others_waited(delays: list[int]) -> 
     result = stragglers(small(delays))
     waited = sum(row["wait_ns"] for row in records(result.by_rank))
     assert 0 <= sum(caused(result)) <= waited + 4
+
+
+def test_several_reductions_at_a_time_are_waited_for_once() -> None:
+    """GIVEN a recording of DDP, whose buckets are in flight together, THEN a peer waits for no more than it exposes."""
+    found = analyze(ROOT / "tests" / "data" / "ddp_slow_rank", only="stragglers").stragglers
+    assert found is not None
+    (finding,) = held(found.findings)
+    assert 0 < finding.evidence["others_wait_ns"] <= finding.evidence["peers_exposed_comm_ns"]  # type: ignore[operator]

@@ -10,7 +10,7 @@ import pytest
 from tracekit.explain.section import Unavailable
 from tracekit.explain.step_time.phases import StepPhases
 from tracekit.explain.whatif.changes import Change
-from tracekit.explain.whatif.whatif import WhatIf, state_saving, with_stated_savings
+from tracekit.explain.whatif.whatif import WhatIf, state_saving, with_replay_error, with_stated_savings
 from tracekit.findings.finding import Finding, Remedy
 
 
@@ -86,6 +86,17 @@ def test_the_saving_of_something_else_is_not_taken(of_finding: Finding, replayed
 
     assert (stated.saving_ns, stated.saving_error_ns) == (None, None)
     assert stated.evidence == {"no_replay": "no replay of this change saves more than its error"}
+
+
+@pytest.mark.parametrize(("error", "certainty"), [(-0.21, "likely"), (0.21, "likely"), (0.09, "sure")])
+def test_nothing_is_sure_whose_saving_comes_from_a_replay_far_off_the_measured_step(
+    error: float, certainty: str
+) -> None:
+    replayed = replace(whatif(change("ranks", 9)), replay_error=error)
+    stated = with_replay_error(state_saving(finding("ranks", rank=9), replayed), replayed)
+
+    assert stated.certainty == certainty
+    assert stated.evidence.get("replay_error") == (error if certainty == "likely" else None)
 
 
 def test_the_best_remedy_that_was_replayed_counts() -> None:

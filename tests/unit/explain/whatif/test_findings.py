@@ -75,7 +75,7 @@ def test_of_a_slow_rank_that_nobody_waits_for_the_rate_is_told() -> None:
     (finding,) = whatif_findings(replace(run, ranks=(run.ranks[0], longer, run.ranks[2])), result_of(waited_for=()))
 
     assert finding.rank == 1
-    assert finding.text.endswith("; no rank is seen to wait for another")
+    assert finding.text.endswith(". No rank is seen to wait for another")
 
 
 def test_where_ranks_meet_in_collectives_another_section_names_the_slow_rank() -> None:

@@ -86,7 +86,7 @@ def test_the_setting_is_named_with_what_it_is(
 ) -> None:
     finding = only(configured(gathering, strategy, strategy, **{setting: value}))
     assert finding.action == f"{action}, for 33.6 MB more a rank"
-    assert "the parameters of 4 modules" in finding.text
+    assert "parameters of 4 modules" in finding.text
     assert finding.evidence["memory_bytes"] == 4 * UNIT_BYTES
     assert (finding.saving_ns, finding.saving_error_ns) == (1_000_000, 50_000)
 

@@ -12,6 +12,7 @@ from tracekit.api import Comparison, Report, compare
 from tracekit.explain.configuration import CONFIGURATION
 from tracekit.model.metadata import Settings
 from tracekit.model.notes import Note
+from tracekit.render.answer import LINES
 from tracekit.render.comparison.outputs import comparison_text
 
 HOSTILE = "runs/\x1b[31m\u202e" + "very-long-name-" * 12
@@ -83,7 +84,7 @@ def test_it_fits_one_screen_whatever_the_runs_are(width: int) -> None:
         for other in (candidate, part):
             lines = shown(compare([baseline], configured(other, "after")), width)
             *above, command = lines
-            assert len(above) + -(-len(command) // width) <= 24
+            assert len(above) + -(-len(command) // width) <= LINES
             assert max(map(len, above)) <= width
             assert "\x1b" not in "".join(lines)
             assert "\u202e" not in "".join(lines)

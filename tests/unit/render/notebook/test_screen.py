@@ -47,7 +47,7 @@ def test_a_report_shows_the_verdict_and_a_bar_a_rank() -> None:
     shown = parsed(report._repr_html_())
     assert "3 steps of 181.3 ms" in shown.text
     assert "rank 1 computes 13% longer than its peer" in shown.text
-    assert "saves 20.2 ± 0.2 ms a step" in shown.text
+    assert "Saves 20.2 ± 0.2 ms a step" in shown.text
     widths = [float(width) for width in re.findall(r"width:([\d.]+)%", report._repr_html_())]
     assert sum(widths) == pytest.approx(200, abs=2)  # 100 % for each of two ranks, less parts that are hardly any
 

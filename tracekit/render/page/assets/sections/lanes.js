@@ -139,7 +139,7 @@ function laneLines(view, row, at_ns, lane) {
   const under = spans.start_ns.map((_, at) => at).filter((at) => spans.lane[at] === lane && covers([spans.start_ns[at], spans.end_ns[at]]));
   const bin = Math.min(Math.floor((at_ns / view.length_ns) * view.bins), view.bins - 1);
   return [
-    `rank ${row.rank} at ${timeText(at_ns)}`, phase ? view.names[phase[2]] : null,
+    `rank ${row.rank} at ${timeText(at_ns)}`, phase ? `host in ${view.names[phase[2]]}` : null,
     ...view.lanes.map((name, at) => `${name}: ${row.covered[at][bin] ?? 0}%`),
     ...under.slice(0, 3).map((at) => `${view.names[spans.name[at]]}: ${timeText(spans.end_ns[at] - spans.start_ns[at])}`),
     wait ? `waits ${timeText(wait[1] - wait[0])}${wait[2] === null ? "" : ` for rank ${wait[2]}`}` : null,

@@ -102,7 +102,7 @@ function phasesChart() {
   return barChart({
     id: "phases", title: "Phases of the step", follows: ["ranks"], columns: ["phase", "total_ns=time a step", ...PART_COLUMNS],
     list: () => meansOf("phases", result.phases?.parts, ["phase"], ["total_ns", ...STEP_PARTS.map((part) => `${part}_ns`)]).filter((row) => row.total_ns > 0),
-    summary: () => `Mean time a step in each phase, and what it consists of, of ${chosenRanksText("phases.parts")}.`,
+    summary: () => `Mean time a step in each phase by device (of a CPU rank by host), and what it consists of, of ${chosenRanksText("phases.parts")}.`,
     legend: stepLegend,
     bar: (row) => ({ label: row.phase, segments: partSegments(row), ends: [timeText(row.total_ns)] }),
   });
