@@ -36,7 +36,7 @@ def command(name: str) -> click.Command:
 def parse(words: list[str]) -> dict[str, object]:
     """What click makes of the words of a command line: its parameters. Fails for what it does not take."""
     assert words[0] == "tracekit"
-    if words[2:] in (["--help"], ["--views"]):  # they print and end
+    if not words[1:] or words[2:] in (["--help"], ["--views"]):  # they print and end
         return {}
     return command(words[1]).make_context(words[1], words[2:]).params
 
