@@ -127,7 +127,7 @@ def _below(picture: StepPicture, left: int, room: int, width: int, ranks: int) -
     if shown < ranks:
         lines.append(Text(f"{len(picture.rows)} of {ranks} ranks", style="dim"))
     if not picture.is_aligned and len(picture.rows) > 1:
-        lines.append(Text("each rank from its own begin of the step: their clocks cannot be compared", style="dim"))
+        lines.append(Text("each rank from its own begin of the step", style="dim"))
     for line in lines:
         line.truncate(width)
     return lines

@@ -46,7 +46,7 @@ def test_generated_parts_are_as_the_code_makes_them() -> None:
 @pytest.mark.parametrize(
     ("page", "begin", "report"),
     [
-        ("README.md", "1. stage 1 (rank 1) takes", "terminal.txt"),
+        ("README.md", "1. Uneven stages: stage 1 (rank 1) takes", "terminal.txt"),
         ("docs/reading-a-verdict.md", "Bubbles by cause", "full.txt"),
     ],
 )
