@@ -45,7 +45,7 @@ _OTHER = rb'[^"a-zA-Z]*+(?:' + _TEXT + rb"(?=[,:\]}\s])|true|false|null|(?<=[0-9
 _TOKENS = re.compile(rb"(?:(?:%b)*+(?:%b)?+)*+[^\"a-zA-Z]*+" % (_PLAIN, _OTHER))
 _STRING = re.compile(_TEXT)
 _BROKEN_NAME = re.compile(rb'"name": (?!%b(?:,\n|\s*+(?:, "[^"]++": |\})))' % _TEXT)
-_EVENTS_BEGIN, _EVENTS_END = b'"traceEvents": [', b"\n  ]"
+_EVENTS_BEGIN, _EVENTS_END = b'"traceEvents": [', b"]"
 _EVENT = b'"ph": '
 
 _PIECE_BYTES = 2**20  # other threads can go on between two of them
