@@ -198,7 +198,7 @@ def saved_by_one_rank(result: Result, out: Path) -> None:
     assert (saves["rank"], saves["evidence"]["wait_kind"]) == (0, "all_reduce")
     assert evaluation["ranks"] == []
     for finding, planted_ns in ((saves, 78_000_000), (evaluation, 64_000_000)):
-        assert planted_ns <= finding["time_ns"] < 2 * planted_ns
+        assert 0.95 * planted_ns <= finding["time_ns"] < 2 * planted_ns  # its peer comes a little later
         assert finding["saving_ns"] == pytest.approx(finding["time_ns"], rel=0.2)
     phases = {(part["rank"], part["phase"]): part["total_ns"] for part in result["phases"]["parts"]}
     assert phases[0, "checkpoint"] >= STEPS * 78_000_000

@@ -65,6 +65,7 @@ from tracekit.explain.step_time.tables import (
     RecordingCost,
     UnclassifiedKernel,
 )
+from tracekit.explain.step_time.timelines import STEP_TIMELINES
 from tracekit.explain.stragglers.clock_rates import CLOCK_RATES, ClockRate
 from tracekit.explain.stragglers.host_causes import HOST_TIMES
 from tracekit.explain.whatif.tables import EXCHANGES, INTERRUPTIONS, LAUNCH_INTERVALS
@@ -168,7 +169,7 @@ LATER: dict[Part[Any], Any] = {
     part: one_row(part.type)
     for part in (
         *(BUCKET_REDUCTIONS, GRADIENT_TIMES, FSDP_GATHERS, FSDP_REGATHERS, STEP_ENDS, WAITS, PHASE_ACTIVITIES),
-        *(LAUNCH_INTERVALS, INTERRUPTIONS, EXCHANGES, PAUSE_TIMES, HOST_TIMES),
+        *(LAUNCH_INTERVALS, INTERRUPTIONS, EXCHANGES, PAUSE_TIMES, HOST_TIMES, STEP_TIMELINES),
     )
 }
 

@@ -205,7 +205,6 @@ def test_costly_restarts_are_a_finding_with_what_they_cost_most() -> None:
         "part_ns": 8_000_000_000,
         "repeated_steps": 4,
     }
-    assert "8.0 s of it rendezvous" in finding.text
     assert finding.action is not None
     assert "--rdzv-conf" in finding.action
 

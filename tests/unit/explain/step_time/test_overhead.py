@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from tests.builders import TraceBuilder
 from tracekit.explain.step_time.breakdown import capture_overhead

@@ -6,7 +6,6 @@ import types
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -65,11 +64,8 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
             lambda rows: st.builds(kind, **{field.name: _column(hints[field.name], rows) for field in fields(kind)})
         )
     if is_dataclass(kind):
-        hints = get_type_hints(kind)
+        hints = get_type_hints(kind, include_extras=True)  # numbers of metadata have limits
         return st.builds(kind, **{field.name: values_of(hints[field.name]) for field in fields(kind)})
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        hints = get_type_hints(kind, include_extras=True)
-        return st.builds(kind, **{name: values_of(hints[name]) for name in kind.__struct_fields__})
     return {
         int: st.integers(-(1 << 63), (1 << 63) - 1),
         float: st.floats(allow_nan=False),  # which is not equal to itself
