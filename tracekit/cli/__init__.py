@@ -50,7 +50,7 @@ COMMANDS = {
     "doctor": "Check this installation and name what is missing.",
 }
 
-_MOST_USED = 4  # which stand above the others
+_MOST_USED = 5  # which stand above the others
 _OTHER_NAMES = {"diff": "compare", "view": "open", "show": "open", "html": "report", "sql": "query", "trace": "merge"}
 _NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())  # since click 8.2; before, no error
 _EXIT_USAGE = 2

@@ -15,6 +15,7 @@ from tracekit.model.texts import milliseconds, safe_text, shortened
 from tracekit.render.answer import finding_facts, sentences
 from tracekit.render.console import headline
 from tracekit.render.grid import Grid
+from tracekit.render.palette import LOOKS
 from tracekit.render.rank_bars import RankBar, bars
 from tracekit.render.run_info import ranks_grid
 from tracekit.report.report import Report
@@ -24,10 +25,10 @@ _SHOWN_FINDINGS = 3
 _LONGEST_TEXT = 300
 _WIDTH = 120  # characters of a line of the headline
 _SEGMENTS = (
-    ("compute", "#2f855a"),
-    ("exposed communication", "#c98a00"),
-    ("exposed copies", "#3b6fb6"),
-    ("idle", "#8a8f98"),
+    ("compute", LOOKS["compute"].colour),
+    ("exposed communication", LOOKS["communication"].colour),
+    ("exposed copies", LOOKS["copy"].colour),
+    ("idle", LOOKS["idle"].colour),
 )
 _TABLE = '<table style="font-size:inherit;border-collapse:collapse">'
 _CELL = 'style="text-align:right;padding:0 .6em;white-space:nowrap"'

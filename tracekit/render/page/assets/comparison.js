@@ -119,8 +119,8 @@ function start() {
   applyTheme();
   const sections = [
     ["verdict", "Verdict", verdictSection], ["change", "Change", changeSection], ["steps", "Steps", stepsSection], ["look", "Where to look", exploredSection], ["differences", "What else differs", differencesSection],
-  ];
-  showPage(topBar(sections), el("main", null, comparisonHeader(), sections.map(([, , make]) => make())));
+  ].map(([id, title, make]) => [id, title, make()]);
+  showPage(topBar(sections), el("main", null, comparisonHeader(), sections.map(([, , made]) => made)));
 }
 
 start();

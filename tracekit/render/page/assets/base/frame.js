@@ -5,9 +5,13 @@ function section(id, title, parts) {
   return el("section", { id, "aria-labelledby": `${id}-title` }, el("h2", { id: `${id}-title` }, title), ...parts);
 }
 
-/** Return the bar at the top: where to go, the `filter` if there is one, the theme. `sections` are [id, title]. */
+/** Return the bar at the top: where to go, the `filter` if there is one, the theme. `sections` are [id, title, element]. */
 function topBar(sections, filter = null) {
   const links = sections.map(([id, title]) => button(title, () => document.getElementById(id).scrollIntoView(), { class: "link" }));
+  const current = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) links[sections.findIndex(([id]) => id === target.id)].setAttribute("aria-current", isIntersecting);
+  }, { rootMargin: "-20% 0px -75%" });
+  for (const [, , made] of sections) current.observe(made);
   const theme = button("Dark", () => setState({ theme: document.documentElement.dataset.theme === "dark" ? "light" : "dark" }), { id: "theme" });
   return el("nav", { "aria-label": "Page" }, el("div", { class: "links" }, links), filter, theme);
 }

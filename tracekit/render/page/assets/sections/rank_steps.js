@@ -5,6 +5,7 @@ const HEAT = { left: 58, bottom: 24, row: 15, most: 620 };
 function rankStepsSection() {
   const grid = page.rank_steps;
   const isEmpty = !grid.row_first.length || !grid.column_first.length;
+  if (grid.steps.length === 1) return null; // the picture shows it
   return section("steps", "Every rank in every step", [isEmpty ? remark("No rank completed a step.") : heatChart()]);
 }
 

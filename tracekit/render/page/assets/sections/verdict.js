@@ -17,11 +17,20 @@ function verdictSection() {
   return el(
     "section", { id: "verdict", "aria-labelledby": "verdict-title" },
     el("h2", { id: "verdict-title" }, verdictText()),
-    heroFigure(),
+    tagList(), heroFigure(),
     el("ol", { class: "findings" }, cards),
     findings.length ? twin(findings.length > SHOWN_FINDINGS ? `All ${findings.length} findings` : "Table", "Findings", () => ({ columns, rows: findings })) : null,
     el("p", { class: "quiet screen-only" }, "Keys: j and k go through the findings, e shows the evidence of one, Esc shows everything again."),
   );
+}
+
+/** Return the tags of the findings, each of which goes to its finding. */
+function tagList() {
+  const tags = result.findings.slice(0, SHOWN_FINDINGS).map(({ tag, ranks, saving_ns: saving }, place) => {
+    const whose = ranks.length ? ` ${ranks.length > 1 ? "ranks" : "rank"} ${rangesText(ranks, 3)}` : "";
+    return el("li", null, button(`${tag}${whose}${saving > 0 ? ` · saves ${msText(saving, 1)}` : ""}`, () => goToFinding(place), { class: "tag" }));
+  });
+  return tags.length > 1 ? el("ul", { class: "tags", "aria-label": "Findings" }, tags) : null;
 }
 
 /** Return the first sentence: how long a step takes if ranks share one, and what the first finding would save of it. */
@@ -73,7 +82,10 @@ function savingLine({ saving_ns, saving_error_ns, certainty, evidence, time_ns }
 function stepFinding(by) {
   const count = Math.min(result.findings.length, SHOWN_FINDINGS);
   if (!count) return;
-  const place = Math.min(Math.max(state.finding + by, 0), count - 1);
+  goToFinding(Math.min(Math.max(state.finding + by, 0), count - 1));
+}
+
+function goToFinding(place) {
   setState({ finding: place });
   const card = document.getElementById(`finding-${place + 1}`);
   card.focus({ preventScroll: true });
