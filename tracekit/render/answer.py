@@ -53,7 +53,8 @@ def answer(report: Report, width: int) -> list[Text]:
     room = LINES - len(head) - tail_lines - 2 - least_rows
     findings = _findings(report.findings, mean_step_ns(run), width, room)
     used = len(head) + 1 + len(findings) + 1 + tail_lines + 1
-    picture = step_picture(report, min(SHOWN_RANKS, LINES - used - _BESIDE_ROWS))
+    rows = max(min(SHOWN_RANKS, LINES - used - _BESIDE_ROWS), 2)  # whoever is late, and who waits for it
+    picture = step_picture(report, rows)
     drawn = [] if picture is None else draw_picture(picture, len(run.ranks), width)
     blank = text_line("")
     return [*head, blank, *findings, *([blank, *drawn] if drawn else []), blank, *tail]
