@@ -58,7 +58,7 @@ def nothing_notable(compute_share: float, compute_ns: float, step_ns: float) -> 
     notable.
     """
     times = f"{milliseconds(compute_ns, 1)} of {milliseconds(step_ns, 1)} ms"
-    return f"nothing stands out. Compute takes {compute_share:.0%} of the step ({times})", None
+    return f"nothing stands out. Compute takes {compute_share:.0%} of the mean step ({times})", None
 
 
 @entry(

@@ -55,7 +55,8 @@ def answer(report: Report, width: int) -> list[Text]:
     used = len(head) + 1 + len(findings) + 1 + tail_lines + 1
     rows = max(min(SHOWN_RANKS, LINES - used - _BESIDE_ROWS), 2)  # whoever is late, and who waits for it
     picture = step_picture(report, rows)
-    drawn = [] if picture is None else draw_picture(picture, len(run.ranks), width)
+    servers = [summary.rank for summary in run.ranks if summary.serves_only]
+    drawn = [] if picture is None else draw_picture(picture, len(run.ranks), width, servers)
     blank = text_line("")
     return [*head, blank, *findings, *([blank, *drawn] if drawn else []), blank, *tail]
 
@@ -105,9 +106,9 @@ def finding_facts(finding: Finding, step_ns: float) -> list[str]:
 
 
 def _doubt(finding: Finding) -> str | None:
-    """Return that a finding is not sure, and why, if that is known in few words."""
+    """Return how sure a finding is, and why not, if that is known in few words; None where nothing is to be done."""
     if finding.certainty == "sure":
-        return None
+        return "sure" if finding.severity != "info" and finding.action is not None else None
     error = finding.evidence.get("replay_error")
     if isinstance(error, float):
         return f"likely (the replay is {abs(error):.0%} off the measured step)"

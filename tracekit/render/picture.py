@@ -6,10 +6,13 @@ rank 1  ==··~~~~~~~~~~~~~~~█··▒█   6%  60%  34%  waits 7.6 ms
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tracekit.model.run import ranks_text
+from tracekit.model.texts import count_text
 from tracekit.render.palette import LOOKS
 from tracekit.report.step_picture import PARTS, Arrow, PictureRow, StepPicture
 
@@ -17,13 +20,14 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _LEAST_WIDTH = 24  # of the drawn step: with less the shares are left out
-_SHARES = " comp comm idle"  # heads of the shares of each row
+_HEADS = {"gpu": " comp comm+wait idle", "cpu": " comp comm+wait rest"}
+"""Of the shares of each row. What a rank without a device does besides is Python."""
 
 
-def draw_picture(picture: StepPicture, ranks: int, width: int) -> list[Text]:
+def draw_picture(picture: StepPicture, ranks: int, width: int, servers: Sequence[int] = ()) -> list[Text]:
     """Return a legend, the rows, and below them what the arrow says: lines of at most `width` characters.
 
-    ranks: how many the run has.
+    ranks: how many the run has. servers: those that only serve others, and have no steps.
     """
     from rich.text import Text
 
@@ -34,14 +38,14 @@ def draw_picture(picture: StepPicture, ranks: int, width: int) -> list[Text]:
     room = width - label_width - note_width - 2
     has_shares = room - len(shares[0]) >= _LEAST_WIDTH
     room -= len(shares[0]) * has_shares
-    lines = [*_legend(picture, width), _scale(picture, label_width, room, _SHARES * has_shares)]
+    lines = [*_legend(picture, width), _scale(picture, label_width, room, _HEADS[picture.device] * has_shares)]
     for row, label, share, note in zip(picture.rows, labels, shares, notes, strict=True):
         line = Text(f"{label:<{label_width}} ")
         for part, count in _runs(row, picture.length_ns, room):
             line.append((" " if part is None else LOOKS[part].mark) * count, style="" if part is None else _style(part))
         line.append(share * has_shares, style="dim").append(f" {note}" if note else "")
         lines.append(line)
-    lines += _below(picture, label_width + 1, room, width, ranks)
+    lines += _below(picture, label_width + 1, room, width, ranks - len(servers), servers)
     return lines
 
 
@@ -68,7 +72,8 @@ def _note(row: PictureRow, picture: StepPicture) -> str:
 def _shares(row: PictureRow) -> str:
     step = row.step
     parts = (step.compute_ns, step.exposed_comm_ns, step.exposed_copy_ns + step.idle_ns)
-    return " " + " ".join(f"{part / max(step.step_ns, 1):4.0%}" for part in parts)
+    compute, communication, rest = (part / max(step.step_ns, 1) for part in parts)
+    return f" {compute:4.0%} {communication:9.0%} {rest:4.0%}"
 
 
 def _runs(row: PictureRow, length_ns: int, room: int) -> list[tuple[str | None, int]]:
@@ -109,11 +114,11 @@ def _scale(picture: StepPicture, label_width: int, room: int, shares: str) -> Te
     from rich.text import Text
 
     step, end = f"step #{picture.step}", f"{picture.length_ns / 1e6:.1f} ms"
-    gap = label_width + 1 + room - max(len(step), label_width) - 1 - len("0") - len(end)
-    return Text(f"{step:<{label_width}} 0{' ' * gap}{end}{shares}", style="dim")
+    gap = label_width + 1 + room - max(len(step), label_width) - 1 - len("0 ms") - len(end)
+    return Text(f"{step:<{label_width}} 0 ms{' ' * gap}{end}{shares}", style="dim")
 
 
-def _below(picture: StepPicture, left: int, room: int, width: int, ranks: int) -> list[Text]:
+def _below(picture: StepPicture, left: int, room: int, width: int, ranks: int, servers: Sequence[int]) -> list[Text]:
     """Return what is said below the rows: whose arrival the arrow is, and what is not drawn or not on one clock."""
     from rich.text import Text
 
@@ -125,7 +130,9 @@ def _below(picture: StepPicture, left: int, room: int, width: int, ranks: int) -
         lines.append(Text(f"{' ' * column}↑ {said}" if fits else f"{said} ↑".rjust(column + 1)))
     shown = sum(1 + row.alike for row in picture.rows)
     if shown < ranks:
-        lines.append(Text(f"{len(picture.rows)} of {ranks} ranks", style="dim"))
+        lines.append(Text(f"{count_text(ranks - shown, 'rank')} not drawn", style="dim"))
+    if servers:
+        lines.append(Text(f"{ranks_text(servers)} serve{'s' * (len(servers) == 1)} the others: no steps", style="dim"))
     if not picture.is_aligned and len(picture.rows) > 1:
         lines.append(Text("each rank from its own begin of the step", style="dim"))
     for line in lines:

@@ -125,6 +125,7 @@ _ALL = (
         planted=f"--slow-disk-ms {_DELAY_MS}",
         culprit=0,
         causes="checkpoint",
+        removed="--save-every 0",
     ),
     _slow("DDP, elastic", "elastic", "ddp"),
     _slow("DDP, compiled", "compiled", "ddp"),
