@@ -34,7 +34,7 @@ _BESIDE_ROWS = 5  # legend, scale, arrow, how many there are
 _INDENT = 3
 _CLEARLY_MORE = 1.1
 _ENOUGH_STEPS = 10  # for a verdict
-_MOST_LINES = {"text": None, "action": None, "note": 2, "attempts": 2}  # a claim and its remedy are never cut
+_MOST_LINES = 2  # of a note, or of attempts; a claim and its remedy are never cut
 
 
 def answer(report: Report, width: int) -> list[Text]:
@@ -45,7 +45,7 @@ def answer(report: Report, width: int) -> list[Text]:
     for line in head:
         line.truncate(width, overflow="ellipsis")
     if (attempts := report.result(ATTEMPTS_SECTION)) is not None:
-        head += wrapped_lines(attempts_text(attempts), "", width, _MOST_LINES["attempts"], "")
+        head += wrapped_lines(attempts_text(attempts), "", width, _MOST_LINES, "")
     tail = [*_notes(run, width), command]
     tail_lines = len(tail) - 1 + -(-len(command) // width)
     has_steps = any(step.complete for summary in run.ranks for step in summary.steps)
@@ -80,10 +80,8 @@ def _findings(findings: Sequence[Finding], step_ns: float, width: int, room: int
 
 def finding_lines(number: int, finding: Finding, step_ns: float, width: int) -> list[Text]:
     """Return what is the case, then what it saves, how sure that is, and what to do."""
-    lines = wrapped_lines(finding.text, f"{number}. ", width, _MOST_LINES["text"], "bold" if number == 1 else "")
-    return lines + wrapped_lines(
-        sentences(finding_facts(finding, step_ns)), " " * _INDENT, width, _MOST_LINES["action"], ""
-    )
+    lines = wrapped_lines(finding.text, f"{number}. ", width, None, "bold" if number == 1 else "")
+    return lines + wrapped_lines(sentences(finding_facts(finding, step_ns)), " " * _INDENT, width, None, "")
 
 
 def finding_text(finding: Finding, step_ns: float) -> str:
@@ -155,7 +153,7 @@ def _notes(run: Run, width: int) -> list[Text]:
     if grave:
         more = len(grave) - 1
         text = _first(grave).text + (f" (and {more} more: --full)" if more else "")
-        lines += wrapped_lines(text, "! ", width, _MOST_LINES["note"], "yellow")
+        lines += wrapped_lines(text, "! ", width, _MOST_LINES, "yellow")
     return lines
 
 

@@ -6,7 +6,7 @@ matched collectives and messages. Where clocks cannot be compared nothing tells 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -21,7 +21,7 @@ from tracekit.model.run import Run, clocks_are_comparable
 from tracekit.model.summary import RankSummary, StepParts
 from tracekit.rank.recorded_steps import WAITS
 from tracekit.report.report import Report
-from tracekit.report.shown_ranks import Reason, reasons_to_show, step_to_show
+from tracekit.report.shown_ranks import ranks_to_show, step_to_show
 
 PARTS = (*ACTIVITIES, "transfer", "waiting", "bubble")
 """communication: transfer or waiting, where they cannot be told apart. bubble: waiting for a message in a pipeline."""
@@ -38,15 +38,13 @@ class PictureRow:
     Attributes:
         rank: whose time is drawn.
         alike: how many other ranks, which are not drawn, look the same.
-        reason: why it is drawn.
         stages: of its pipeline; empty without one.
-        step: of the mean shares.
+        step: its parts.
         segments: start, end and index into `PARTS`, in ns from the begin of the picture, without gaps.
     """
 
     rank: int
     alike: int
-    reason: Reason
     stages: tuple[int, ...]
     step: StepParts
     segments: tuple[tuple[int, int, int], ...]
@@ -117,19 +115,19 @@ class _DrawnRank:
 def step_picture(report: Report, most_rows: int) -> StepPicture | None:
     """Return the picture of `step_to_show` with at most so many rows; None where no rank has completed it."""
     run, step, found = report.run, step_to_show(report), report.arrivals
-    reasons = _stages_to_show(report, most_rows) or reasons_to_show(report, most_rows)
+    shown = _stages_to_show(report, most_rows) or ranks_to_show(report, most_rows)
     is_aligned = found is not None and clocks_are_comparable(run.ranks, run.clocks) and not run.ranks_are_independent
     aligned = found if is_aligned else None
     drawn = [
         rank
         for index, summary in enumerate(run.ranks)
-        if summary.rank in reasons and (rank := _drawn_rank(run, index, step, aligned)) is not None
+        if summary.rank in shown and (rank := _drawn_rank(run, index, step, aligned)) is not None
     ]
     if not drawn or step is None:
         return None
     begin_ns = min(rank.start_ns for rank in drawn) if is_aligned else 0
     is_pipeline = any(rank.summary.pipeline is not None for rank in drawn)
-    rows = [_row(rank, begin_ns if is_aligned else rank.start_ns, reasons, is_pipeline) for rank in drawn]
+    rows = [_row(rank, begin_ns if is_aligned else rank.start_ns, is_pipeline) for rank in drawn]
     length_ns = max(row.end_ns for row in rows)
     blamed = report.findings[0].concerned if report.findings else ()
     return StepPicture(
@@ -152,17 +150,16 @@ def _order(row: PictureRow, is_pipeline: bool, blamed: Sequence[int]) -> tuple[i
     return -1 if row.rank in blamed else wait_ns, row.rank
 
 
-def _stages_to_show(report: Report, count: int) -> dict[int, Reason]:
+def _stages_to_show(report: Report, count: int) -> list[int]:
     """Return the ranks of one pipeline, that of the first rank that findings blame; none without a pipeline."""
     pipelines = {s.rank: s.pipeline for s in report.run.ranks if s.pipeline is not None}
     blamed = [rank for finding in report.findings for rank in finding.concerned if rank in pipelines]
     first = pipelines.get(blamed[0] if blamed else min(pipelines, default=-1))
     if first is None:
-        return {}
+        return []
     ranks = sorted(rank for rank in (first.ranks or pipelines) if rank in pipelines)
     kept = {*blamed[: count - 1], *ranks[:count]} if len(ranks) > count else set(ranks)
-    shown = sorted(kept, key=lambda rank: (rank not in blamed, rank))[:count]
-    return {rank: "blamed" if rank in blamed else "lowest" for rank in sorted(shown)}
+    return sorted(kept, key=lambda rank: (rank not in blamed, rank))[:count]
 
 
 def _drawn_rank(run: Run, index: int, number: int | None, found: Arrivals | None) -> _DrawnRank | None:
@@ -198,7 +195,7 @@ def _waits_in(run: Run, found: Arrivals, index: int, start_ns: int, end_ns: int)
     return every.rows(np.argsort(every.start_ns, kind="stable"))
 
 
-def _row(rank: _DrawnRank, begin_ns: int, reasons: Mapping[int, Reason], is_pipeline: bool) -> PictureRow:
+def _row(rank: _DrawnRank, begin_ns: int, is_pipeline: bool) -> PictureRow:
     pipeline = rank.summary.pipeline
     edges_ns = rank.start_ns + (rank.end_ns - rank.start_ns) * np.arange(INTERVALS + 1) // INTERVALS
     parts = _parts(rank, edges_ns, is_pipeline)
@@ -207,7 +204,6 @@ def _row(rank: _DrawnRank, begin_ns: int, reasons: Mapping[int, Reason], is_pipe
     return PictureRow(
         rank=rank.summary.rank,
         alike=0,
-        reason=reasons[rank.summary.rank],
         stages=() if pipeline is None else tuple(sorted(pipeline.layout.stage_ids)),
         step=rank.step,
         segments=tuple(zip(edges[:-1].tolist(), edges[1:].tolist(), parts[first].tolist(), strict=True)),

@@ -6,6 +6,8 @@ Text of a run is escaped and of limited length. Colours suit light and dark them
 from __future__ import annotations
 
 import html
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from tracekit.explain.step_time.step_lengths import mean_step_ns
 from tracekit.findings.finding import Finding
@@ -16,7 +18,6 @@ from tracekit.render.answer import finding_facts, sentences
 from tracekit.render.console import headline
 from tracekit.render.grid import Grid
 from tracekit.render.palette import LOOKS
-from tracekit.render.rank_bars import RankBar, bars
 from tracekit.render.run_info import ranks_grid
 from tracekit.report.report import Report
 from tracekit.report.shown_ranks import SHOWN_RANKS, ranks_to_show
@@ -47,7 +48,7 @@ def report_html(report: Report) -> str:
     return screen(
         _head(report.run),
         f'<ol style="margin:.4em 0;padding-left:1.6em">{findings}</ol>{also}',
-        _bar_table(bars(report.run, ranks_to_show(report, SHOWN_RANKS)), len(report.run.ranks)),
+        _bar_table(rank_bars(report.run, ranks_to_show(report, SHOWN_RANKS)), len(report.run.ranks)),
         _notes(report.run),
         f"<div>Next: {next_line}</div>",
     )
@@ -84,6 +85,29 @@ def _head(run: Run) -> str:
 def _finding(finding: Finding, step_ns: float) -> str:
     facts = sentences(finding_facts(finding, step_ns))
     return f"<li><b>{html_text(finding.text)}</b>{f'<br>{html_text(facts)}' if facts else ''}</li>"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankBar:
+    """The mean step of a rank: `shares` of `_SEGMENTS`. Communication and copies count where compute hides none."""
+
+    rank: int
+    step_ns: float
+    shares: tuple[float, ...]
+
+
+def rank_bars(run: Run, ranks: Iterable[int]) -> list[RankBar]:
+    """Return the bars of ranks that completed a step."""
+    wanted, result = set(ranks), []
+    for summary in run.ranks:
+        steps = [step for step in summary.steps if step.complete]
+        if summary.rank not in wanted or not steps:
+            continue
+        total_ns = max(sum(step.step_ns for step in steps), 1)
+        parts = ((step.compute_ns, step.exposed_comm_ns, step.exposed_copy_ns, step.idle_ns) for step in steps)
+        shares = tuple(sum(part) / total_ns for part in zip(*parts, strict=True))
+        result.append(RankBar(rank=summary.rank, step_ns=total_ns / len(steps), shares=shares))
+    return result
 
 
 def _bar_table(shown: list[RankBar], ranks: int) -> str:

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 import tracekit
+from benchmarks.simulated import Cluster
 from tests.builders import write_run
 from tests.unit.explain.gpu_runs import gpu_rank
 from tests.unit.render.files.reports import hostile_report, recorded_report
+from tracekit.render.notebook.screen import rank_bars
 
 
 class _Elements(HTMLParser):
@@ -85,3 +87,15 @@ def test_the_summary_is_the_screen_of_the_command() -> None:
     assert len(lines) <= 24
     assert any("rank 1 computes 13% longer" in line for line in lines)
     assert lines[-1].startswith("Next: tracekit report ")
+
+
+def test_the_shares_of_a_bar_are_those_of_the_mean_step() -> None:
+    """GIVEN 600 ns of compute, 100 of idle time, 100 of waiting and 200 of transfer."""
+    cluster = Cluster(2)
+    for _ in cluster.steps(2):
+        for rank in range(2):
+            cluster.work(rank, compute=600 + 100 * rank, host=100)
+        cluster.collective(range(2), transfer=200)
+    first, last = rank_bars(cluster.run(), [0, 1])
+    assert first.shares == pytest.approx((0.6, 0.3, 0.0, 0.1))
+    assert last.shares == pytest.approx((0.7, 0.2, 0.0, 0.1))

@@ -32,7 +32,7 @@ function arrowText() {
 function rowText(row) {
   const share = (time) => percentText(time / Math.max(row.step_ns, 1), 0);
   const stage = row.stages.length ? `, stage ${row.stages.join(", ")}` : "";
-  return `${sentence(`${row.label}${stage}: compute ${share(row.compute_ns)}, exposed communication ${share(row.exposed_comm_ns)}, idle ${share(row.idle_ns + row.exposed_copy_ns)} of its step`)}`;
+  return sentence(`${row.label}${stage}: compute ${share(row.compute_ns)}, exposed communication ${share(row.exposed_comm_ns)}, idle ${share(row.idle_ns + row.exposed_copy_ns)} of its step`);
 }
 
 function noteOf(row) {
