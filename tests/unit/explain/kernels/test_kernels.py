@@ -9,15 +9,8 @@ import numpy as np
 
 from benchmarks.exchanges import rank, run_of
 from tests.builders import TraceBuilder, write_run
-from tracekit.explain.kernels import (
-    KERNEL_TIMES,
-    MOST_OF_RANK,
-    MOST_SHOWN,
-    Kernels,
-    OperationSums,
-    OperationTimes,
-    kernels,
-)
+from tracekit.explain.kernels.by_name import KERNEL_TIMES, MOST_OF_RANK, MOST_SHOWN, OperationSums, OperationTimes
+from tracekit.explain.kernels.sections import Kernels, kernels
 from tracekit.loading.load import load
 from tracekit.model.table import rows_of
 from tracekit.render.terminal import terminal_text
