@@ -272,7 +272,7 @@ def device_kinds(lanes: Lanes) -> Int64:
 
 
 def chosen_steps(recorded: RecordedSteps, operations: int, *, most: int) -> Int64:
-    """Return complete windows, int64 [k], evenly spread, with about the `most` of these operations, but at least one."""
+    """Return complete windows, int64 [k], evenly spread, with about `most` of the operations, but at least one."""
     lanes = recorded.lanes
     complete = np.flatnonzero(complete_steps(lanes, recorded.steps).windows)
     per_step = max(operations // max(len(lanes.windows), 1), 1)
