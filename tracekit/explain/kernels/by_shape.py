@@ -69,9 +69,8 @@ KERNEL_SHAPES = Table(
     ),
     Display(
         "Kernels by what they compute (ms a step; shares of the device's peak)",
-        "kernel | shapes | phase | {count} x {total_ns} | FLOP/s={flops_share}? | memory={bandwidth_share}?",
+        "kernel | shapes | phase | count | time=total_ns | FLOP/s=flops_share? | memory=bandwidth_share?",
         most=8,
-        sort="total_ns",
     ),
 )
 
@@ -260,11 +259,11 @@ def elements_moved(name: str, shapes: Dims) -> int | None:
 
 
 def rows_by_shape(run: Run) -> list[dict[str, Any]]:
-    """Return a row of KERNEL_SHAPES for each key, the most time first."""
+    """Return a row of KERNEL_SHAPES for each key, the most time first, and the others last."""
     given = ((row, summary) for summary in run.ranks for row in summary[SHAPE_SUMS].rows)
     by_key = grouped((tuple(getattr(row, name) for name in _KEY), (row, summary)) for row, summary in given)
     rows = [dict(zip(_KEY, key, strict=True)) | _means(of_key) for key, of_key in by_key.items()]
-    return sorted(rows, key=lambda row: -row["total_ns"])
+    return sorted(rows, key=lambda row: (row["kernel"] == OTHERS, -row["total_ns"]))
 
 
 def _means(of_key: Sequence[tuple[ShapeSum, RankSummary]]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ function kernelsSection() {
   if (!tables.length) return null;
   const holder = el("div");
   const isFound = (row) => `${row.name ?? row.kernel} ${row.operator ?? ""} ${row.module ?? ""}`.toLowerCase().includes(state.look.toLowerCase());
-  const fill = () => holder.replaceChildren(...tables.map(([key, title]) => tableFigure(key, title, result[key].filter(isFound).sort(largestFirst("total_ns")), resultColumns(key, result[key]))));
+  const fill = () => holder.replaceChildren(...tables.map(([key, title]) => tableFigure(`${key}-table`, title, result[key].filter(isFound).sort(largestFirst("total_ns")), resultColumns(key, result[key]))));
   const search = el("input", { type: "search", placeholder: "part of a name", value: state.look });
   search.addEventListener("input", () => {
     setState({ look: search.value }, true);
@@ -56,7 +56,8 @@ function icicleFigure() {
     drawChart(charts.get("icicle"));
   };
   const isShown = ({ from, to }) => from < zoomed.to && to > zoomed.from;
-  const partOf = ({ rows }) => (rows.every(({ kind }) => kind === "copy") ? "copy" : rows.every(({ kind }) => kind && kind !== "compute" && kind !== "copy") ? "communication" : "compute");
+  const partOfKind = (kind) => (["compute", "copy"].includes(kind) ? kind : kind && "communication");
+  const partOf = ({ rows: [first, ...others] }) => (others.every(({ kind }) => partOfKind(kind) === partOfKind(first.kind)) && partOfKind(first.kind)) || null; // null: of several
   const place = ({ depth, from, to }, width) => {
     const toX = (ns) => Math.min(Math.max((ns - zoomed.from) / (zoomed.to - zoomed.from), 0), 1) * width;
     return { x: toX(from), width: toX(to) - toX(from), y: depth * ICICLE_ROW };
@@ -72,8 +73,8 @@ function icicleFigure() {
       for (const box of boxes.filter(isShown)) {
         const { x, y, width } = place(box, pen.width);
         if (width < 1) continue;
-        pen.opacity = 0.3;
-        pen.box(x, y, width, ICICLE_ROW, { colour: colourOf(partOf(box)) });
+        pen.opacity = partOf(box) ? 0.3 : 1;
+        pen.box(x, y, width, ICICLE_ROW, { colour: partOf(box) ? colourOf(partOf(box)) : palette.surface });
         pen.opacity = 1;
         pen.box(x, y, width, ICICLE_ROW, { outline: palette.page });
         if (width > 30) pen.text(box.label, x + 4, y + ICICLE_ROW / 2, { size: 11, most: width - 8 });
