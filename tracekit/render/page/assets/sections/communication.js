@@ -71,65 +71,28 @@ function skewChart() {
   });
 }
 
-const CORNERS = [null, [[-1, -1], [1, -1], [1, 1], [-1, 1]], [[0, -1.2], [1.1, 0.9], [-1.1, 0.9]], [[0, -1.3], [1.3, 0], [0, 1.3], [-1.3, 0]]]; // null: a disc
-
 function bandwidthChart() {
   const shown = () => shownCollectives(page.bandwidth).filter((point) => point.size_bytes > 0 && point.busbw_bps > 0).sort((a, b) => a.size_bytes - b.size_bytes);
   const kinds = [...new Set(page.bandwidth.map((point) => result.collectives[point.row]?.kind))];
   const around = (values) => extent(values.filter((value) => value > 0), [1, 10]).map((end, at) => (at ? end * 2 : end / 2));
   return plotChart({
-    id: "bandwidth", title: "Bandwidth by size", follows: ["ranks", "dimension"],
+    id: "bandwidth", title: "Bandwidth by size", follows: ["ranks", "dimension"], isLog: true,
     summary: () => "Bus bandwidth of each collective, at its median time; the line spans from the slowest to the fastest tenth.",
     legend: () => samples(kinds.map((kind, at) => [pointSample(at), kind])),
-    readout: (at) => {
-      const { of, size_bytes, busbw_bps } = shown()[at];
-      return `${of.kind} in ${groupText(of.group)}, ${bytesText(size_bytes)}: ${valueText(busbw_bps, "B/s")}`;
-    },
-    plot: () => {
-      const points = shown();
-      const [x, y] = [around(points.map((point) => point.size_bytes)), around(points.flatMap((point) => [point.low_bps, point.high_bps]))];
-      return {
-        data: ["size_bytes", "busbw_bps"].map((key) => points.map((point) => point[key])),
-        options: {
-          height: 280, scales: { x: { time: false, distr: 3, range: () => x }, y: { distr: 3, range: () => y } },
-          axes: [logAxis("bytes", x, { label: "size of the full array", size: 30 }), logAxis("B/s", y)],
-          series: [{}, { paths: () => null, points: { show: false } }], cursor: { drag: { x: false, y: false }, y: false, points: { show: false } },
-          hooks: { draw: [(plot) => points.forEach((point) => drawBandwidth(plot, point, kinds.indexOf(point.of.kind)))] },
-        },
-      };
-    },
+    x: { unit: "bytes", label: "size of the full array", range: (points) => around(points.map((point) => point.x)) },
+    y: { unit: "B/s", range: (points) => around(points.flatMap((point) => [...point.y, point.low_bps, point.high_bps])) },
+    points: () => shown().map((point) => ({
+      ...point, x: point.size_bytes, y: [point.busbw_bps],
+      lines: [point.of.kind, groupText(point.of.group), bytesText(point.size_bytes), valueText(point.busbw_bps, "B/s")],
+    })),
+    paint: (pen, points, toX, toY) => points.forEach(({ of, x, y: [middle], low_bps, high_bps }) => {
+      const kind = kinds.indexOf(of.kind);
+      pen.line(toX(x), toY(low_bps || middle), toX(x), toY(high_bps || middle), markOf(kind), 1.5);
+      pen.context.fillStyle = markOf(kind);
+      drawPoint(pen.context, kind, toX(x), toY(middle), 4.5);
+    }),
     table: () => ({ rows: shown(), columns: [...collectiveColumns, "busbw_bps=bus bandwidth", "low_bps=slowest tenth", "high_bps=fastest tenth"] }),
   });
-}
-
-function drawBandwidth(plot, point, kind) {
-  const context = plot.ctx;
-  const scale = pixelRatio();
-  const x = plot.valToPos(point.size_bytes, "x", true);
-  const [low, high, middle] = ["low_bps", "high_bps", "busbw_bps"].map((key) => plot.valToPos(point[key] || 1, "y", true));
-  context.strokeStyle = context.fillStyle = palette[MARKS[kind % MARKS.length]];
-  context.lineWidth = 1.5 * scale;
-  context.beginPath();
-  context.moveTo(x, low);
-  context.lineTo(x, high);
-  context.stroke();
-  drawPoint(context, kind, x, middle, 4.5 * scale);
-}
-
-function drawPoint(context, kind, x, y, size) {
-  const corners = CORNERS[kind % CORNERS.length];
-  context.beginPath();
-  if (corners) corners.forEach(([dx, dy]) => context.lineTo(x + dx * size, y + dy * size));
-  else context.arc(x, y, size, 0, 2 * Math.PI);
-  context.fill();
-}
-
-function pointSample(kind) {
-  const canvas = el("canvas", { class: "swatch", "aria-hidden": "true", width: 28, height: 28 });
-  const context = canvas.getContext("2d");
-  context.fillStyle = palette[MARKS[kind % MARKS.length]];
-  drawPoint(context, kind, 14, 14, 9);
-  return canvas;
 }
 
 const PAIRS = { left: 46, top: 20, most: 34, width: 620 };

@@ -1,7 +1,6 @@
 // One typical step in time: a line a rank, the last to arrive on top, and an arrow from who waits to whom it waits for.
 
 const HERO = { row: 30, bar: 20, top: 24, bottom: 30, note: 118, narrow: 560 };
-const SVG = "http://www.w3.org/2000/svg";
 
 /** Return the picture as a figure; null without one. */
 function heroFigure() {
@@ -42,17 +41,13 @@ function noteOf(row) {
   return row.rank === arrow?.late_rank ? stage || "last" : stage;
 }
 
-function shape(tag, attributes, ...children) {
-  const element = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  return append(element, ...children);
-}
-
 const looks = ({ colour, is_hollow: isHollow }) => (isHollow ? { fill: "none", stroke: colour, "stroke-width": 1.2, "stroke-dasharray": "3 2" } : { fill: colour });
 
-function heroSample(part) {
-  return shape("svg", { width: 18, height: 12, "aria-hidden": "true" }, shape("rect", { x: 1, y: 1, width: 16, height: 10, ...looks(part) }));
-}
+const heroSample = ({ colour, is_hollow: isHollow }) => sample(18, 12, (pen) => {
+  pen.context.setLineDash(isHollow ? [3, 2] : []);
+  pen.box(1, 1, 16, 10, isHollow ? { outline: colour } : { colour });
+  pen.context.setLineDash([]);
+});
 
 /** Return the drawing; `spoken` is its text for screen readers. */
 function heroDrawing(width, spoken) {

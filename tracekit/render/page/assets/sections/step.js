@@ -41,41 +41,26 @@ function lengthsChart() {
     return { column, step: grid.steps[first], least, most };
   });
   const range = ({ least, most }) => (least === most ? timeText(most) : `${timeText(least)} to ${timeText(most)}`);
-  const line = (colour, more) => ({ stroke: () => palette[colour], width: 2, points: { show: width < 60, size: 6, fill: () => palette[colour] }, ...more });
   return plotChart({
     id: "lengths", title: "Length of each step", follows: ["ranks", "steps"],
     summary: () => `Longest and shortest of ${chosenRanksText()}, ${range({ least: extent(rows().map((row) => row.least), [null])[0], most: extent(rows().map((row) => row.most), [null, null])[1] })}. Drag over steps to choose them.`,
-    legend: () => samples([[lineSample(), "Longest"], [lineSample("shortest"), "Shortest"]]),
-    readout: (at) => `${columnText(at)}: ${range(rows()[at])}`,
-    plot: () => ({
-      data: ["step", "most", "least"].map((key) => rows().map((row) => row[key])),
-      options: {
-        height: 200, scales: { x: { time: false }, y: { range: (_, low, high) => [0, high * 1.08 || 1] } },
-        axes: [plotAxis("", { label: "step", incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000], size: 28 }), plotAxis("ns")],
-        series: [{}, line("delay"), line("compute", { dash: [6, 4] })],
-        cursor: { drag: { x: true, y: false, setScale: false }, y: false },
-        hooks: { drawClear: [shadeSteps], setSelect: [chooseSteps] },
-      },
-    }),
+    legend: () => samples([[lineSample(), "Longest"], [lineSample(palette.compute, [6, 4]), "Shortest"]]),
+    x: { unit: "#", label: "step", range: () => [grid.steps[0] - 0.5, grid.steps.at(-1) + 0.5] },
+    y: { unit: "ns", range: (points) => [0, extent(points.flatMap((point) => point.y), [0, 1])[1] * 1.08] },
+    points: () => rows().map((row) => ({ ...row, x: row.step, y: [row.most, row.least].filter(isKnown), lines: [columnText(row.column), range(row)] })),
+    paint: (pen, points, toX, toY) => {
+      if (state.steps) {
+        const [left, right] = [toX(state.steps[0] - 0.3), toX(state.steps.at(-1) + 0.3)];
+        pen.opacity = 0.15;
+        pen.box(left, PLOT.top, right - left, PLOT.bottom - PLOT.top, { colour: palette.accent });
+        pen.opacity = 1;
+      }
+      drawSeries(pen, points, (point) => point.most, toX, toY, { colour: palette.delay });
+      drawSeries(pen, points, (point) => point.least, toX, toY, { colour: palette.compute, dash: [6, 4] });
+    },
+    choose: (points) => points.length && setState({ steps: someOf(points.flatMap(({ column }) => stepsOfColumns(column, column)), grid.steps) }),
     table: () => ({ rows: rows(), columns: [{ key: "step", label: "step", text: (row) => columnText(row.column) }, ["least_ns=shortest", (row) => row.least], ["most_ns=longest", (row) => row.most]] }),
   });
-}
-
-function shadeSteps(plot) {
-  if (state.steps === null) return;
-  const [left, right] = [state.steps[0] - 0.3, state.steps.at(-1) + 0.3].map((step) => plot.valToPos(step, "x", true));
-  plot.ctx.globalAlpha = 0.15;
-  plot.ctx.fillStyle = palette.accent;
-  plot.ctx.fillRect(left, plot.bbox.top, right - left, plot.bbox.height);
-  plot.ctx.globalAlpha = 1;
-}
-
-function chooseSteps(plot) {
-  const { left, width } = plot.select;
-  if (width < 3) return;
-  const [from, to] = [left, left + width].map((x) => plot.posToVal(x, "x"));
-  const { steps } = page.rank_steps;
-  setState({ steps: someOf(steps.filter((step) => step >= from && step <= to), steps) });
 }
 
 function waterfallChart() {
