@@ -136,7 +136,7 @@ def test_the_terminal_shows_functions_and_milliseconds_a_step(tmp_path: Path) ->
 
     lines = terminal_text(report, extent="sections").splitlines()
 
-    (kernel,) = [line.split() for line in lines if "gemm" in line]
+    kernel = next(line.split() for line in lines if "gemm" in line)
     assert kernel == ["gemm", "1", "4.00", "4.00", "4.00", "0:", "4.00"]
     assert any(line.split() == ["aten::mm", "1", "0.05", "0.05", "0.05", "0:", "0.05"] for line in lines)
 
