@@ -69,8 +69,9 @@ def test_two_ranks_have_a_floor_of_noise(size: int, expected: Certainty | None) 
 
 
 def test_few_steps_have_a_floor_of_noise() -> None:
-    counted = evidence([800] * 3)
-    assert (grade_of(counted, steps=3), grade_of(counted, steps=4)) == ("likely", "sure")
+    """GIVEN no noise, WHEN three steps were recorded in place of four, THEN twice as much is assumed."""
+    three, four = (Grading(step_ns=STEP_NS, candidates=16, ranks=8, steps=steps) for steps in (3, 4))
+    assert three.noise_ns(evidence([600] * 3)) == pytest.approx(2 * four.noise_ns(evidence([600] * 3)))
 
 
 def test_a_small_delay_is_sure_or_not_named() -> None:
