@@ -2,13 +2,14 @@
 
     python -m benchmarks.studies.capture_overhead [--rounds 100] [--workload transformer] [--steps 10] [--json FILE]
 
-A round is three runs in random order: no profiler, bare torch.profiler, the probe. Each is a process with one thread.
-The CPU time (user + system, all threads) of the recorded steps is compared, from the beginning of the first to the end
-of the last. The work at the edges of the window, once a job, is reported separately.
+A round is a process with one thread that trains three times in random order: without a profiler, recorded by bare
+torch.profiler, and by the probe. The CPU time (user + system, all threads) of the recorded steps is compared. The time
+from the warm-up to the first recorded step is reported apart, as is the work at the edges of the window, once a job.
 
-The workload `transformer` is a plain training. `parallel` is the same training as rank 0 of 4, data and tensor parallel
-by hand, over torch's fake process group, which communicates with nobody. It shows what the probe's observers of
-parallel jobs cost.
+The workload `transformer` is a plain training. `gpt` has 12 layers of tiny tensors: nearly all of its time is spent in
+the host's calls of operators, as in a job that keeps a fast GPU busy. `parallel` is the plain training as rank 0 of 4,
+data and tensor parallel by hand, over torch's fake process group, which communicates with nobody. It shows what the
+probe's observers of parallel jobs cost.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.studies.capture_overhead_job import FLAGS, Job
+from benchmarks.studies.capture_overhead_job import FLAGS, SIZES, Job
 
 ARMS = ("none", "bare", "probe")
 CALLS = 2000  # of the decorated function, a batch
@@ -72,9 +73,17 @@ BARE_EDGES = {
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingCost:
-    """One run. `stated_ns` is the recording cost a step that the trace states."""
+    """One run.
+
+    Attributes:
+        step_ns: a recorded step, the mean.
+        opening_ns: from the end of the warm-up to the first recorded step.
+        stated_ns: the recording cost a step that the trace states.
+    """
 
     step_ns: float
+    opening_ns: int
+    first_step_ns: int
     edges_ns: dict[str, int] = field(default_factory=dict)
     events: int = 0
     stated_ns: int | None = None
@@ -115,20 +124,33 @@ class Stopwatch:
         return timed
 
 
-def run(arm: str, workload: str, steps: int) -> TrainingCost:
-    """Train in this process, recorded as `arm` says; return what was measured."""
+def run(arms: Sequence[str], workload: str, steps: int) -> dict[str, TrainingCost]:
+    """Train in this process, recorded as each of `arms` says, one after the other; return what was measured."""
     job, stopwatch = Job(workload), Stopwatch()
-    with tempfile.TemporaryDirectory(prefix="tracekit-bench-") as folder, quiet():
-        if arm == "probe":
-            job.run_with_probe(Path(folder), steps, lambda: stopwatch.patch(EDGES))
-        elif arm == "bare":
-            job.run_with_profiler(Path(folder), steps, lambda: stopwatch.patch(BARE_EDGES))
-        else:
-            job.run_alone(steps)
-        events, stated_ns = job.read(Path(folder)) if arm == "probe" else (0, None)
-    return TrainingCost(
-        step_ns=job.window_ns(steps) / steps, edges_ns=dict(stopwatch.spent_ns), events=events, stated_ns=stated_ns
-    )
+    job.run_alone(steps)
+    stopwatch.patch(EDGES)
+    stopwatch.patch(BARE_EDGES)
+    costs = {}
+    for arm in arms:
+        stopwatch.spent_ns.clear()
+        with tempfile.TemporaryDirectory(prefix="tracekit-bench-") as folder, quiet():
+            if arm == "probe":
+                job.run_with_probe(Path(folder), steps)
+            elif arm == "bare":
+                job.run_with_profiler(Path(folder), steps)
+            else:
+                job.run_alone(steps)
+            events, stated_ns = job.read(Path(folder)) if arm == "probe" else (0, None)
+        opening_ns, *steps_ns = job.step_ns(steps)
+        costs[arm] = TrainingCost(
+            step_ns=statistics.fmean(steps_ns),
+            opening_ns=opening_ns,
+            first_step_ns=steps_ns[0],
+            edges_ns=dict(stopwatch.spent_ns),
+            events=events,
+            stated_ns=stated_ns,
+        )
+    return costs
 
 
 @contextlib.contextmanager
@@ -192,10 +214,9 @@ def measure(rounds: int, workload: str, steps: int) -> dict[str, Any]:
     load = []
     with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as pool:
         for number in range(rounds + 1):
-            for arm in order.sample(ARMS, len(ARMS)):
-                measured = pool.submit(run, arm, workload, steps).result()
-                if number:  # the first round warms the machine up
-                    runs[arm].append(measured)
+            measured = pool.submit(run, order.sample(ARMS, len(ARMS)), workload, steps).result()
+            for arm in ARMS if number else ():  # the first round warms the machine up
+                runs[arm].append(measured[arm])
             load.append(os.getloadavg()[0])
         idle = pool.submit(idle_cost).result()
     pairs = list(zip(runs["probe"], runs["bare"], strict=True))
@@ -211,6 +232,8 @@ def measure(rounds: int, workload: str, steps: int) -> dict[str, Any]:
         "flags": FLAGS,
         "events_per_step": statistics.median(each.events for each in runs["probe"]) / steps,
         "step_cpu_ns": cost,
+        "first_step_cpu_ns": {arm: statistics.median(each.first_step_ns for each in runs[arm]) for arm in ARMS},
+        "opening_cpu_ns": {arm: statistics.median(each.opening_ns for each in runs[arm]) for arm in ARMS},
         "ratio_median": statistics.median(ratios),
         "ratio_interval": [low, high],
         "ratio_interval_method": "order statistics, 95 %",
@@ -237,6 +260,8 @@ def show(result: dict[str, Any]) -> None:
     print(f"\n{'CPU time of a recorded step':38}{'ms':>10}")
     for arm, label in zip(ARMS, ("not recorded", "bare torch.profiler", "tracekit.probe"), strict=True):
         print(f"  {label:36}{cost[arm] / 1e6:10.3f}")
+    for label, times_ns in (("first step", result["first_step_cpu_ns"]), ("before it", result["opening_cpu_ns"])):
+        print(f"  {label:36}" + "".join(f"{times_ns[arm] / 1e6:10.3f}" for arm in ARMS))
     print(f"  probe / bare, median of the ratios  {result['ratio_median']:10.4f}   95 % [{low:.4f}, {high:.4f}]")
     stated = result["recording_cost_stated_ns"]
     print(f"  recording cost, measured here       {result['recording_cost_ns'] / 1e6:10.3f}")
@@ -254,7 +279,7 @@ def show(result: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=100, help="pairs of probe and bare profiler (default: 100)")
-    parser.add_argument("--workload", choices=("transformer", "parallel"), default="transformer")
+    parser.add_argument("--workload", choices=tuple(SIZES), default="transformer")
     parser.add_argument("--steps", type=int, default=10, help="recorded steps of each run (default: 10)")
     parser.add_argument("--json", type=Path, help="write everything that was measured to this file")
     options = parser.parse_args()

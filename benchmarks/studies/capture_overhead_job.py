@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import gzip
+import itertools
 import json
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,27 +22,30 @@ import tracekit
 
 FLAGS = {"record_shapes": True}  # the probe's defaults
 SKIP, WARMUP = 3, 1
-WIDTH, HEADS, LAYERS, TOKENS, BATCH, VOCABULARY = 64, 4, 4, 32, 8, 256
+HEADS, VOCABULARY = 4, 256
+# Width, layers, tokens, batch.
+SIZES = {"transformer": (64, 4, 32, 8), "parallel": (64, 4, 32, 8), "gpt": (16, 12, 8, 2)}
 
 
 class Attention(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
-        self.out = nn.Linear(WIDTH, WIDTH)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = self.qkv(x).view(BATCH, TOKENS, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
+        batch, tokens, width = x.shape
+        q, k, v = self.qkv(x).view(batch, tokens, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
         mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return self.out(mixed.transpose(1, 2).reshape(BATCH, TOKENS, WIDTH))
+        return self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
 
 
 class Block(nn.Module):
-    def __init__(self, group: Any) -> None:
+    def __init__(self, width: int, group: Any) -> None:
         super().__init__()
-        self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(2))
-        self.attention = Attention()
-        self.mlp = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH), nn.Dropout(0.1))
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+        self.attention = Attention(width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(0.1))
         self.group = group
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -51,11 +54,11 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    def __init__(self, group: Any = None) -> None:
+    def __init__(self, width: int, layers: int, group: Any = None) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(VOCABULARY, WIDTH)
-        self.blocks = nn.ModuleList(Block(group) for _ in range(LAYERS))
-        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY)
+        self.embedding = nn.Embedding(VOCABULARY, width)
+        self.blocks = nn.ModuleList(Block(width, group) for _ in range(layers))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, VOCABULARY)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         x = self.embedding(tokens)
@@ -85,7 +88,7 @@ class Job:
     def __init__(self, workload: str) -> None:
         torch.set_num_threads(1)
         torch.manual_seed(0)
-        self._began: list[int] = []
+        self._began: list[int] = []  # CPU time of the process as a step begins
         self._ended: list[int] = []
         group = None
         if workload == "parallel":
@@ -93,18 +96,20 @@ class Job:
 
             dist.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
             group = dist.new_group([0, 1])
-        self._model = Transformer(group)
+        width, layers, tokens, batch = SIZES[workload]
+        self._model = Transformer(width, layers, group)
         self._parameters = list(self._model.parameters())
         self._replicas = None if group is None else dist.new_group([0, 2])
         self._optimizer = torch.optim.AdamW(self._parameters)
-        self._tokens = torch.randint(VOCABULARY, (BATCH, TOKENS + 1))
+        self._tokens = torch.randint(VOCABULARY, (batch, tokens + 1))
 
     def run_alone(self, steps: int) -> None:
+        self._began, self._ended = [], []
         for _ in range(SKIP + WARMUP + steps + 1):
             self._step()
 
-    def run_with_profiler(self, folder: Path, steps: int, ready: Callable[[], None]) -> None:
-        ready()
+    def run_with_profiler(self, folder: Path, steps: int) -> None:
+        self._began, self._ended = [], []
         profile = functools.partial(
             torch.profiler.profile,
             activities=[torch.profiler.ProfilerActivity.CPU],
@@ -121,16 +126,22 @@ class Job:
                 self._step()
                 profiler.step()
 
-    def run_with_probe(self, folder: Path, steps: int, ready: Callable[[], None]) -> None:
-        ready()
-        step = tracekit.probe(path=folder, skip=SKIP, warmup=WARMUP, steps=steps)(self._step)
+    def run_with_probe(self, folder: Path, steps: int) -> None:
+        self._began, self._ended = [], []
+        probe = tracekit.probe(path=folder, skip=SKIP, warmup=WARMUP, steps=steps, quiet=True)
+        step = probe(self._step)
         for _ in range(SKIP + WARMUP + steps + 1):
             step()
+        probe.finish()
 
-    def window_ns(self, steps: int) -> int:
-        """Return the CPU time from the beginning of the first recorded step to the end of the last."""
+    def step_ns(self, steps: int) -> list[int]:
+        """Return the CPU time of each recorded step, and of what is between it and the next.
+
+        The first item is the time from the end of the warm-up to the beginning of the first recorded step.
+        """
         first = SKIP + WARMUP
-        return self._ended[first + steps - 1] - self._began[first]
+        begins_ns = [self._ended[first - 1], *self._began[first : first + steps], self._ended[first + steps - 1]]
+        return [end_ns - begin_ns for begin_ns, end_ns in itertools.pairwise(begins_ns)]
 
     @staticmethod
     def read(folder: Path) -> tuple[int, int | None]:

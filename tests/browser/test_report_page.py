@@ -121,8 +121,8 @@ def test_no_text_of_a_csv_is_a_formula(browser: Any, ddp: tuple[Report, PageData
     for row, name in zip(data["result"]["operators"], ("=cmd()", " +1", "@a", 'say "no"'), strict=False):
         row["name"] = name
     with opened(browser, data, tmp_path) as report:
-        report.show("operators")
-        lines = list(csv.reader(io.StringIO(report.saved("operators", "CSV").decode())))
+        report.show("operators-table")
+        lines = list(csv.reader(io.StringIO(report.saved("operators-table", "CSV").decode())))
 
         assert {line[0] for line in lines} >= {"'=cmd()", "' +1", "'@a", 'say "no"'}
 

@@ -106,8 +106,11 @@ class Recording:
         return bool(self._facts.groups.groups)
 
     def prepare(self, objects: LiveObjects) -> None:
+        """Do in the warm-up what takes long: a device runs dry while its host opens a window."""
         self._guarded(self._clock.measure)
         self._session.prepare()
+        default_observers()  # imports them
+        hide_from_compiler()
         self._prepared_objects = objects.later()
 
     def open(self, objects: LiveObjects) -> None:
@@ -120,7 +123,8 @@ class Recording:
         if not is_prepared:
             self._guarded(self._clock.measure)
         self._observers = default_observers()
-        hide_from_compiler()
+        if not is_prepared:
+            hide_from_compiler()
         if self._prepared_objects is not None:
             objects = self._prepared_objects
         for observer in self._observers:

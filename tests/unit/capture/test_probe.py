@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Generator, Iterator
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -295,6 +296,29 @@ def test_importing_and_decorating_do_not_import_torch() -> None:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert result.stdout.strip() == "False"
+
+
+def test_a_window_opens_without_an_import_after_its_warm_up(runs: Any, torch: Any) -> None:
+    """A device runs dry while its host imports for tens of milliseconds."""
+    program = f"""
+        import sys
+        import torch
+        from tracekit.capture.probe import probe
+        loaded = []
+        @probe(path={str(runs.path)!r}, skip=1, warmup=1, steps=1, quiet=True)
+        def step():
+            loaded.append(set(sys.modules))
+            torch.ones(2)
+        for _ in range(4):
+            step()
+        opened = loaded[2] - loaded[1]
+        print(sorted(name for name in opened if name.startswith("tracekit")))
+        print("tracekit.capture.observers.memory" in loaded[2])
+    """
+
+    result = subprocess.run([sys.executable, "-c", dedent(program)], capture_output=True, text=True, check=True)
+
+    assert result.stdout.split() == ["[]", "True"]
 
 
 def test_one_process_without_a_group_gives_no_warning_and_no_note(

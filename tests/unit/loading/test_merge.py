@@ -33,7 +33,7 @@ from tracekit.explain.ddp.tables import (
 )
 from tracekit.explain.diagnosis.tables import PHASE_ACTIVITIES
 from tracekit.explain.fsdp.tables import FSDP_GATHERS, FSDP_REGATHERS, FSDP_UNITS, FsdpSum
-from tracekit.explain.kernels import KERNEL_TIMES, OPERATOR_TIMES, OperationSums, OperationTimes
+from tracekit.explain.kernels.by_name import KERNEL_TIMES, OPERATOR_TIMES, OperationSums, OperationTimes
 from tracekit.explain.model_parallel.tables import (
     EXPERT_COMMUNICATION_SUMS,
     EXPERT_EXCHANGES,

@@ -88,6 +88,7 @@ class LiveObjects:
         self._search = search
         self._matches: list[Any] | None = None
         self._objects: list[Any] = []
+        self._instances: dict[int, list[Any]] = {}  # by the id of a type: its subclasses may be thousands
 
     def instances(self, module: str, name: str) -> list[Any]:
         """Return the live instances of `module.name`, subclasses included, each once, in no order to rely on.
@@ -101,8 +102,10 @@ class LiveObjects:
         if self._matches is None:
             self._matches = self._search()
             self._objects = self._with_watched(self._matches)
-        types = _with_subclasses(kind)
-        return [candidate for candidate in self._objects if id(type(candidate)) in types]
+        if id(kind) not in self._instances:
+            types = _with_subclasses(kind)
+            self._instances[id(kind)] = [each for each in self._objects if id(type(each)) in types]
+        return list(self._instances[id(kind)])
 
     def later(self) -> LiveObjects:
         """Return the same objects for a later call, without another search: those that are alive then.

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import resource
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -100,11 +101,11 @@ class _DistinctBytes:
 
     def __init__(self, tensors: Iterable[Any]) -> None:
         self.total = 0
-        ranges: dict[str, list[tuple[int, int]]] = {}
+        ranges: dict[Any, list[tuple[int, int]]] = defaultdict(list)
         for tensor in plain_tensors(tensors):
             if size_bytes := tensor.nbytes:
                 begin = tensor.data_ptr()
-                ranges.setdefault(str(tensor.device), []).append((begin, begin + size_bytes))
+                ranges[tensor.device].append((begin, begin + size_bytes))
         for on_device in ranges.values():
             reach = 0
             for begin, end in sorted(on_device):

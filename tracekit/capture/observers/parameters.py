@@ -63,7 +63,11 @@ def parameters_of_optimizers(objects: LiveObjects) -> list[Any]:
 def plain_tensors(tensors: Iterable[Any]) -> Iterator[Any]:
     """Yield the tensors with memory in this process that `tensors` are made of."""
     torch, without_memory = sys.modules["torch"], _kinds_without_memory()
+    strided, plain = torch.strided, {torch.Tensor, torch.nn.Parameter}
     for tensor in tensors:
+        if type(tensor) in plain and tensor.layout is strided and not tensor.is_meta:
+            yield tensor  # nearly all: a backward pass of a recorded step waits for this
+            continue
         if not isinstance(tensor, torch.Tensor) or isinstance(tensor, without_memory):
             continue  # flattening may give other objects, such as the mesh of a DTensor
         if hasattr(type(tensor), "__tensor_flatten__"):

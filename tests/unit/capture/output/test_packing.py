@@ -6,6 +6,7 @@ import errno
 import gzip
 import hashlib
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +30,14 @@ def write(folder: Path, export: Callable[[Path], None], budget: DiskBudget | Non
     return paths.packed
 
 
+@pytest.fixture(params=["msgspec", "tokens"])
+def both_checks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check exports with msgspec, and as a job does that has no msgspec."""
+    if request.param == "tokens":
+        monkeypatch.setitem(sys.modules, "msgspec", None)
+
+
+@pytest.mark.usefixtures("both_checks")
 @pytest.mark.parametrize(
     ("written", "meant"),
     [(b'na"me', 'na"me'), (b'"quoted"', '"quoted"'), (b"a\\d", "a\\d"), (b"tab\there", "tab\there"), (b'","', '","')],
@@ -40,12 +49,14 @@ def test_annotation_names_that_torch_does_not_escape_are_repaired(written: bytes
     assert (escaped, dropped) == (1, 0)
 
 
+@pytest.mark.usefixtures("both_checks")
 def test_names_that_are_valid_json_are_left_alone() -> None:
     valid = kineto_text(b"plain", "umläut".encode(), b'escaped \\" quote', b"\\u00e4")
 
     assert repair(valid) == (valid, 0, 0)
 
 
+@pytest.mark.usefixtures("both_checks")
 @pytest.mark.parametrize("value", [b"NaN", b"inf", b"-inf", b'"a"b"', b'"\\d"', b'"\x01"'])
 def test_an_event_that_cannot_be_repaired_is_dropped_and_the_others_are_kept(value: bytes) -> None:
     broken = kineto_text(b"first", b"second", b"third").replace(
@@ -79,6 +90,7 @@ def test_a_repair_is_noted_in_the_metadata(tmp_path: Path) -> None:
     assert notes == [{"kind": "capture", "text": "1 annotation names were escaped, 0 events dropped as unreadable"}]
 
 
+@pytest.mark.usefixtures("both_checks")
 @pytest.mark.parametrize("piece", [1, 7, 64])
 def test_an_export_is_checked_piece_by_piece(monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
     monkeypatch.setattr(packing, "_PIECE_BYTES", piece)
@@ -88,6 +100,16 @@ def test_an_export_is_checked_piece_by_piece(monkeypatch: pytest.MonkeyPatch, pi
     assert repair(valid.replace(b"null", b"nan"))[2] == 2
 
 
+def test_events_are_counted_alike_by_both_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "_PIECE_BYTES", 64)
+    texts = [kineto_text(*[b"name"] * events) for events in (0, 1, 9)]
+    with_msgspec = [packing._count_by_msgspec(text, text.index(b"[") + 1, text.rindex(b"]")) for text in texts]
+    monkeypatch.setitem(sys.modules, "msgspec", None)
+
+    assert with_msgspec == [packing._count_events(text) for text in texts] == [0, 1, 9]
+
+
+@pytest.mark.usefixtures("both_checks")
 @pytest.mark.parametrize("text", [b"", b"{", b'{"traceEvents": [\n  {"name": '])
 def test_an_export_that_is_no_trace_leaves_no_file(tmp_path: Path, text: bytes) -> None:
     with pytest.raises(OutputError):
