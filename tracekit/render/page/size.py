@@ -33,7 +33,7 @@ _REFERRED_TO = ("groups", "collectives", "findings")
 
 T = TypeVar("T")
 
-_WITH_COMMAND = ("open_command", "markdown")
+_WITH_COMMAND = ("open_command", "explain_command", "markdown")
 _PLAIN = (int, float, type(None))  # most values are: they are not worth a call
 
 

@@ -144,6 +144,7 @@ const lineSample = (colour = palette.delay, dash = []) => sample(22, 12, (pen) =
 });
 
 const CORNERS = [null, [[-1, -1], [1, -1], [1, 1], [-1, 1]], [[0, -1.2], [1.1, 0.9], [-1.1, 0.9]], [[0, -1.3], [1.3, 0], [0, 1.3], [-1.3, 0]]]; // null: a disc
+const OTHER_MARK = MARKS.length - 1;
 const markOf = (kind) => palette[MARKS[kind % MARKS.length]];
 
 /** Draw a point in the shape of the `kind`-th thing. */

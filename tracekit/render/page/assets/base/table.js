@@ -89,7 +89,12 @@ function columnScale(unit, values) {
     return { divisor, name: unit === "B/s" ? `${name}/s` : name, decimals: divisor === 1 ? 0 : most / divisor >= 100 ? 1 : 2 };
   }
   if (unit === "ratio") return { divisor: 0.01, name: "%", decimals: 1 };
-  return { divisor: 1, name: unit, decimals: values.every(Number.isInteger) ? 0 : most >= 100 ? 1 : most >= 1 ? 2 : 3 };
+  return { divisor: 1, name: unit ?? "", decimals: values.every(Number.isInteger) ? 0 : most >= 100 ? 1 : most >= 1 ? 2 : 3 };
+}
+
+/** Return a number with the unit and the decimals of its column. */
+function scaledText(value, { divisor, name, decimals }) {
+  return isKnown(value) ? `${decimal(value / divisor, decimals).replace("-", "−")}${name && name !== "%" ? " " : ""}${name}` : UNKNOWN;
 }
 
 function tableRow(columns, row) {
@@ -97,7 +102,7 @@ function tableRow(columns, row) {
     const { key, unit, scale } = column;
     const value = column.value(row);
     if (column.isNumeric) {
-      const text = !isKnown(value) ? UNKNOWN : NUMBERED.test(key) ? value : decimal(value / scale.divisor, scale.decimals);
+      const text = !isKnown(value) ? UNKNOWN : /(^|_)step$/.test(key) ? `#${value}` : NUMBERED.test(key) ? value : decimal(value / scale.divisor, scale.decimals);
       return el("td", { class: "number", data: isKnown(value) ? { value } : {} }, text);
     }
     const text = column.text ? column.text(row) : valueText(value, unit);

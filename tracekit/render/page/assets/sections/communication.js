@@ -31,7 +31,7 @@ function kindsChart() {
     id: "kinds", title: "Time by kind, group and phase", follows: ["ranks", "dimension", "phase"], list: communicationMeans, columns: ["kind", "group", "phase", "count=count a step", "size_bytes=size a step", "total_ns=time a step", "exposed_ns=exposed a step"],
     summary: () => `Mean a step of ${chosenRanksText("communication")}, without those that take no part. Exposed is what no compute covers, with waiting. Rows may overlap.`,
     legend: () => legend(["exposed_comm", "overlapped_comm"]),
-    bar: (row) => ({ label: row.kind, note: joined(row.group, row.phase), ends: [timeText(row.total_ns)], segments: stacked([["exposed_comm", row.exposed_ns], ["overlapped_comm", Math.max(row.total_ns - row.exposed_ns, 0)]]) }),
+    bar: (row) => ({ label: row.kind, note: joined(row.group, row.phase), ends: [row.total_ns], segments: stacked([["exposed_comm", row.exposed_ns], ["overlapped_comm", Math.max(row.total_ns - row.exposed_ns, 0)]]) }),
   });
 }
 
@@ -40,7 +40,7 @@ function dimensionsChart() {
   return barChart({
     id: "dimensions", title: "What each dimension of the mesh costs", list: () => rows, columns: resultColumns("dimensions_by_name", rows),
     summary: () => "Mean time a step that ranks wait for the communication of each dimension, and its share of the step.",
-    bar: (row) => ({ label: row.dimension ?? "unknown", isStrong: row.dimension === state.dimension, ends: [timeText(row.exposed_ns), percentText(row.share)], segments: [{ part: "exposed_comm", from: 0, to: row.exposed_ns }] }),
+    bar: (row) => ({ label: row.dimension ?? "unknown", isStrong: row.dimension === state.dimension, ends: [row.exposed_ns, [row.share, "ratio"]], segments: [{ part: "exposed_comm", from: 0, to: row.exposed_ns }] }),
   });
 }
 
@@ -54,18 +54,34 @@ function shownCollectives(entries) {
   return entries.map((entry) => ({ ...entry, of: result.collectives[entry.row] })).filter(({ of }) => of && isDimensionChosen(dimensionOf(of.group)) && (state.ranks === null || state.ranks.some((rank) => isInGroup(rank, of.group))));
 }
 
+/** Return a dot for each instance, of the kind of the rank that came last; none where there are many. */
+function arrivalDots({ skew_ns, last_rank, step }, lastRanks) {
+  return skew_ns.map((at, place) => {
+    const rank = last_rank[place];
+    const who = rank === null ? "within the clocks' error" : `rank ${rank} last`;
+    return { at, kind: lastRanks.includes(rank) ? lastRanks.indexOf(rank) : OTHER_MARK, text: `step #${step[place]}: ${timeText(at)}, ${who}` };
+  });
+}
+
 function skewChart() {
+  const list = () => shownCollectives(page.skew).sort((a, b) => b.quantiles_ns[3] - a.quantiles_ns[3]);
+  const counts = new Map(); // of instances by the rank that came last
+  for (const rank of page.skew.flatMap((row) => row.last_rank)) if (rank !== null) counts.set(rank, (counts.get(rank) ?? 0) + 1);
+  const lastRanks = [...counts.keys()].sort((a, b) => counts.get(b) - counts.get(a)).slice(0, OTHER_MARK);
+  const isUnnamed = page.skew.some((row) => row.last_rank.some((rank) => !lastRanks.includes(rank)));
   return barChart({
-    id: "skew", title: "How far apart ranks arrive", follows: ["ranks", "dimension"], isLog: true, list: () => shownCollectives(page.skew).sort((a, b) => b.quantiles_ns[3] - a.quantiles_ns[3]),
+    id: "skew", title: "How far apart ranks arrive", follows: ["ranks", "dimension"], isLog: true, list,
     columns: [...collectiveColumns, ...["least", "5%", "25%", "median", "75%", "95%", "most"].map((label, at) => ([`skew_ns=${label}`, (row) => row.quantiles_ns[at]])), "error_ns=clocks' error"],
-    summary: () => "Time from the first to the last arrival at a collective: its distribution over the instances. The line and the number are the median.",
-    bar: ({ quantiles_ns, edges_ns, counts, of }) => {
-      const most = Math.max(...counts);
-      const bins = counts.map((count, bin) => ({ part: "wait", from: edges_ns[bin], to: edges_ns[bin + 1], tall: 0.15 + (0.85 * count) / most, count }));
+    summary: () => "Time from the first to the last arrival at a collective. A dot is an instance, by the rank that came last; of many instances their distribution is shown. The line and the number are the median.",
+    legend: () => (page.skew.some((row) => row.skew_ns.length) ? samples([...lastRanks.map((rank, kind) => [pointSample(kind), `rank ${rank} last`]), ...(isUnnamed ? [[pointSample(OTHER_MARK), "another rank, or within the clocks' error"]] : [])]) : null),
+    bar: (row) => {
+      const { quantiles_ns, edges_ns, counts: sizes, of } = row;
+      const most = Math.max(...sizes);
+      const bins = sizes.map((count, bin) => ({ part: "wait", from: edges_ns[bin], to: edges_ns[bin + 1], tall: 0.15 + (0.85 * count) / most, count }));
       return {
-        label: of.size_bytes === null ? of.kind : `${of.kind}, ${bytesText(of.size_bytes)}`, note: groupText(of.group), ends: [timeText(quantiles_ns[3])],
+        label: of.size_bytes === null ? of.kind : `${of.kind}, ${bytesText(of.size_bytes)}`, note: groupText(of.group), ends: [quantiles_ns[3]],
         segments: bins.filter((bin) => bin.count).map((bin) => ({ ...bin, text: `${countText(bin.count, "instance")} of ${timeText(bin.from)} to ${timeText(bin.to)}` })),
-        marks: [{ at: quantiles_ns[3], text: `longest ${timeText(quantiles_ns[6])}, median:` }],
+        dots: arrivalDots(row, lastRanks), marks: of.count > 1 ? [{ at: quantiles_ns[3], text: `longest ${timeText(quantiles_ns[6])}, median:` }] : [],
       };
     },
   });

@@ -27,16 +27,16 @@ function stepsOfColumns(first, last) {
   return steps.slice(column_first[first], column_last[last] + 1);
 }
 
-const spanText = (noun, first, last) => (first === last ? `${noun} ${first}` : `${noun}s ${first}-${last}`);
+const spanText = (noun, first, last) => (first === last ? `${noun}${first}` : `${noun.replace(" ", "s ")}${first}-${last}`);
 
 function rowText(row) {
   const { ranks, row_first, row_last } = page.rank_steps;
-  return spanText("rank", ranks[row_first[row]], ranks[row_last[row]]);
+  return spanText("rank ", ranks[row_first[row]], ranks[row_last[row]]);
 }
 
 function columnText(column) {
   const { steps, column_first, column_last } = page.rank_steps;
-  return spanText("step", steps[column_first[column]], steps[column_last[column]]);
+  return spanText("step #", steps[column_first[column]], steps[column_last[column]]);
 }
 
 const heatMetric = () => chosenMetric(page.rank_steps.metrics, "heat");

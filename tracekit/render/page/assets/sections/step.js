@@ -19,7 +19,7 @@ function stepSection() {
 function causesChart() {
   const { causes, step_ns } = page.step;
   const name = (cause) => (cause.where ? `${cause.label}, ${cause.where}` : cause.label);
-  const ends = (time) => [msText(time, 2), percentText(time / step_ns)];
+  const ends = (time) => [time, [time / step_ns, "ratio"]];
   return barChart({
     id: "causes", title: "The step, divided among its causes", most: Math.min(12, causes.filter(({ share }) => share >= 0.005).length), ranksOf: (cause) => cause.ranks, list: () => causes,
     columns: ["label=cause", "where", "part=counts as", "time_ns=time a step", "share=share of the step"],
@@ -73,9 +73,9 @@ function waterfallChart() {
     legend: () => legend(["step", "saving"]),
     bar: (row) => {
       const [low, high] = extent([row.from_ns, row.to_ns]);
-      if (row.kind !== "change") return { label: row.label, isStrong: row.kind === "measured", segments: [{ part: "step", from: 0, to: high }], ends: [msText(high)] };
+      if (row.kind !== "change") return { label: row.label, isStrong: row.kind === "measured", segments: [{ part: "step", from: 0, to: high }], ends: [high] };
       return {
-        label: row.label, ends: [`−${msText(row.saving_ns)}`], error: [low - row.error_ns, low + row.error_ns],
+        label: row.label, ends: [-row.saving_ns], error: [low - row.error_ns, low + row.error_ns],
         segments: [{ part: "step", from: 0, to: low }, { part: "saving", from: low, to: high, text: `saves ${timeText(row.saving_ns)} ± ${timeText(row.error_ns)}` }],
       };
     },
@@ -89,7 +89,7 @@ function phasesChart() {
     list: () => meansOf("phases", result.phases?.parts, ["phase"], ["total_ns", ...STEP_PARTS.map((part) => `${part}_ns`)]).filter((row) => row.total_ns > 0),
     summary: () => `Mean time a step in each phase by device (of a CPU rank by host), and what it consists of, of ${chosenRanksText("phases.parts")}.`,
     legend: stepLegend,
-    bar: (row) => ({ label: row.phase, segments: partSegments(row), ends: [timeText(row.total_ns)] }),
+    bar: (row) => ({ label: row.phase, segments: partSegments(row), ends: [row.total_ns] }),
   });
 }
 
@@ -99,6 +99,6 @@ function idleChart() {
     id: "idle", title: "Why ranks idle", follows: ["ranks"], columns: ["cause", "total_ns=mean a step"],
     list: () => meansOf("idle_causes", result.idle_causes, ["cause"], ["total_ns"]).filter((row) => row.total_ns > 0).sort(largestFirst("total_ns")),
     summary: () => `Idle time a step by its cause, mean of ${chosenRanksText("idle_causes")}.`,
-    bar: (row) => ({ label: words(row.cause), segments: [{ part: "idle", from: 0, to: row.total_ns }], ends: [timeText(row.total_ns)] }),
+    bar: (row) => ({ label: words(row.cause), segments: [{ part: "idle", from: 0, to: row.total_ns }], ends: [row.total_ns] }),
   });
 }
