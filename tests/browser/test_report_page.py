@@ -70,7 +70,7 @@ def test_the_tables_have_the_numbers_of_the_result(browser: Any, ddp: tuple[Repo
         assert {(row["rank"], row["step"]): row["step (ms)"] for row in report.table("heat")} == steps
         for column, key in (("bus bandwidth", "busbw_bps"), ("size", "size_bytes")):
             assert sorted(report.column("bandwidth", column)) == sorted(row[key] for row in result["collectives"])
-        assert sorted(report.column("operators", "total")) == sorted(row["total_ns"] for row in result["operators"])
+        assert sorted(report.column("operators-table", "total")) == sorted(row["total_ns"] for row in result["operators"])
         assert report.column("clocks-table", "rank") == [row["rank"] for row in result["clock"]["ranks"]]
 
 
@@ -369,7 +369,7 @@ def test_names_are_searched_and_the_address_keeps_what_for(
     with opened(browser, ddp[1], tmp_path) as report:
         report.page.locator("#kernels input").fill("MM")
 
-        assert set(report.column("operators", "name")) == named
+        assert set(report.column("operators-table", "name")) == named
         assert "look=MM" in report.hash
     assert 0 < len(named) < len(ddp[1]["result"]["operators"])
 
@@ -391,7 +391,7 @@ def test_names_from_traces_stay_text(browser: Any, ddp: tuple[Report, PageData],
     with opened(browser, data, tmp_path, width=400) as report:
         for figure in report.chart_ids:
             report.show(figure)
-        shown = report.column("operators", "name")
+        shown = report.column("operators-table", "name")
 
         assert report.errors == []
         assert report.requests == []
