@@ -195,7 +195,7 @@ def _longest_of_each(operator: Int64, duration_ns: Int64) -> Bool:
     order = np.lexsort((duration_ns, operator))
     result = np.zeros(len(operator), dtype=np.bool_)
     result[order[np.append(operator[order][1:] != operator[order][:-1], True)[: len(order)]]] = True
-    return result & (operator != ABSENT)
+    return np.asarray(result & (operator != ABSENT))
 
 
 def _operations(events: EventTable, operator: Int64) -> tuple[Int64, ...]:

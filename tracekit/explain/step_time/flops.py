@@ -77,12 +77,11 @@ def flop_sums(recorded: RecordedSteps) -> FlopSums:
     flops: dict[tuple[str, bool], int] = defaultdict(int)
     unreadable = 0
     for (*key, again), times in alike.items():
-        operation = operation_of(events.strings, key)
-        if operation is None or operation[2] is None:
+        _, dtype, operations = operation_of(events.strings, key) or ((), "", None)
+        if operations is None:
             unreadable += times
             uncounted.add(f"{events.strings[key[0]]} without shapes")
             continue
-        _, dtype, operations = operation
         dtype = "tf32" if dtype == "float32" and tf32 else dtype
         count[dtype, again] += times
         flops[dtype, again] += times * operations
