@@ -21,7 +21,7 @@ stands out is also apart from the others (the ratio of Dixon, 1950): no rank out
 shows in most steps, exceeds the errors of clocks, and is a notable share of the step.
 
 In recorded runs two healthy ranks differ by up to 5 % of a step in all steps of a short window, as other processes take
-a core for so long. So a likely delay is at least as long; a smaller one has to be sure.
+a core for so long. So a likely delay of several steps is at least as long; a smaller one has to be sure.
 
 Bursts that hit one rank in most of the steps look like a delay. Recorded runs show one in q = 5 % of the steps,
 exponentially distributed with a mean of h = 6 % of a step, and another in the next step with a chance of r = 0.3. That
@@ -213,7 +213,8 @@ class Grading:
         rule, size_ns, only_step = _RULES[grade], evidence.size_ns, evidence.last_arrivals
         share = size_ns / self.step_ns
         what = "delay in the median step, as a share of the step"
-        result: list[tuple[Lack, Condition]] = [("size", Condition(what=what, value=share, bound=rule.size))]
+        least = rule.size if only_step is None else NOTABLE_SAVING  # in one step it is the order of arrivals that tells
+        result: list[tuple[Lack, Condition]] = [("size", Condition(what=what, value=share, bound=least))]
         if only_step is None:
             least_ns, what = self.threshold_ns(evidence, grade), "delay, against what noise and clocks explain"
             result.append(("significance", Condition(what=what, value=size_ns / least_ns, bound=1, unit="times")))
