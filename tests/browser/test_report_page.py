@@ -70,7 +70,9 @@ def test_the_tables_have_the_numbers_of_the_result(browser: Any, ddp: tuple[Repo
         assert {(row["rank"], row["step"]): row["step (ms)"] for row in report.table("heat")} == steps
         for column, key in (("bus bandwidth", "busbw_bps"), ("size", "size_bytes")):
             assert sorted(report.column("bandwidth", column)) == sorted(row[key] for row in result["collectives"])
-        assert sorted(report.column("operators-table", "total")) == sorted(row["total_ns"] for row in result["operators"])
+        assert sorted(report.column("operators-table", "total")) == sorted(
+            row["total_ns"] for row in result["operators"]
+        )
         assert report.column("clocks-table", "rank") == [row["rank"] for row in result["clock"]["ranks"]]
 
 
