@@ -88,7 +88,8 @@ def test_no_width_cuts_a_claim(runs: Path, findings: dict[str, tuple[Finding, ..
     """GIVEN terminals from narrow to wide THEN they have colours and nothing else that controls them, lines keep to the
     width, nothing fails, and what is found and what to do is there in full.
     """
-    commands = list(dict.fromkeys([*AT_ANY_WIDTH, *PLAIN] if width == WIDTH else AT_ANY_WIDTH))
+    wanted = dict.fromkeys([*AT_ANY_WIDTH, *PLAIN] if width == WIDTH else AT_ANY_WIDTH)
+    commands = [command for command in wanted if command != "doctor" or width == 60]  # it takes as long as all others
     for command, (out, err) in written(runs, commands, terminal=True, width=width).items():
         assert STYLE.search(out) or command in (*PLAIN, *OTHER_RUNS), command
         assert COLOR.search(out) or command not in COLORED, command
