@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -121,17 +122,7 @@ def _longest(rows: Iterable[ShapeSum]) -> tuple[ShapeSum, ...]:
     """Return the rows of equal keys as one each, the longest first, and those beyond the most as one in each phase."""
     merged = sorted(merge_sums(rows, key=_KEY, amounts=_AMOUNTS), key=lambda row: -row.total_ns)
     rest = [
-        ShapeSum(
-            phase=row.phase,
-            module=None,
-            operator="",
-            shapes="",
-            dtype="",
-            kernel=OTHERS,
-            kind="",
-            count=row.count,
-            total_ns=row.total_ns,
-        )
+        replace(row, module=None, operator="", shapes="", dtype="", kernel=OTHERS, kind="", flops=0, size_bytes=0)
         for row in merged[MOST_OF_RANK:]
     ]
     return merge_sums((*merged[:MOST_OF_RANK], *rest), key=_KEY, amounts=_AMOUNTS)
@@ -154,12 +145,12 @@ def shape_sums(recorded: RecordedSteps) -> ShapeSums:
     module = np.array([numbers[name] for name in modules], dtype=np.int64)
     operator = _operators(events, track, launch_ns)
     is_main = _longest_of_each(operator, events.duration_ns[row])
-    names, work = list(numbers), _Work(events.strings)
+    names, work = list(numbers), cache(lambda *operation: _work(events.strings, operation))
     rows = []
     for key, here in rows_by_key(events.name[row], kind, phase, module, *_operations(events, operator)).items():
         kernel, kind_number, phase_number, module_number, *operation = key
         text = events.strings[kernel] if kernel != ABSENT else ""
-        shapes, dtype, flops, size_bytes = work.of(operation)
+        shapes, dtype, flops, size_bytes = work(*operation)
         times = int(is_main[here].sum())
         rows.append(
             ShapeSum(
@@ -210,28 +201,16 @@ def _operations(events: EventTable, operator: Int64) -> tuple[Int64, ...]:
     return (name, *(np.where(known, column[at], ABSENT) for column in columns))
 
 
-class _Work:
-    """Reads what operators do from the interned text of their arguments, each only once."""
-
-    def __init__(self, strings: Sequence[str]) -> None:
-        self._strings = strings
-        self._known: dict[tuple[int, ...], tuple[str, str, int, int]] = {}
-
-    def of(self, operation: Sequence[int]) -> tuple[str, str, int, int]:
-        """Return the shapes as text, the data type, the operations, and the bytes; "" or 0 where they are unknown."""
-        key = tuple(operation)
-        if key not in self._known:
-            self._known[key] = self._read(key)
-        return self._known[key]
-
-    def _read(self, key: tuple[int, ...]) -> tuple[str, str, int, int]:
-        found = operation_of(self._strings, key)
-        if found is None:
-            return "", "", 0, 0
-        shapes, dtype, flops = found
-        sizes = ", ".join("x".join(map(str, dims)) for dims in shapes if dims)
-        elements = elements_moved(self._strings[key[0]], shapes)
-        return sizes, dtype, flops or 0, (elements or 0) * (bytes_per_element(dtype) or 0)
+def _work(strings: Sequence[str], operation: Sequence[int]) -> tuple[str, str, int, int]:
+    """Return the shapes as text, the data type, the operations, and the bytes; "" or 0 where they are unknown."""
+    found = operation_of(strings, operation)
+    if found is None:
+        return "", "", 0, 0
+    shapes, dtypes, flops = found
+    sizes = ", ".join("x".join(map(str, dims)) for dims in shapes if dims)
+    width = min((bytes_per_element(dtype) or 0 for dtype in dtypes), default=0)  # of a cast the lesser side: at least
+    moved = elements_moved(strings[operation[0]], shapes) or 0
+    return sizes, dtypes[0] if dtypes else "unknown", flops or 0, moved * width
 
 
 def elements_moved(name: str, shapes: Dims) -> int | None:

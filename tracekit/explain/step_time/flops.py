@@ -77,11 +77,12 @@ def flop_sums(recorded: RecordedSteps) -> FlopSums:
     flops: dict[tuple[str, bool], int] = defaultdict(int)
     unreadable = 0
     for (*key, again), times in alike.items():
-        _, dtype, operations = operation_of(events.strings, key) or ((), "", None)
+        _, dtypes, operations = operation_of(events.strings, key) or ((), [], None)
         if operations is None:
             unreadable += times
             uncounted.add(f"{events.strings[key[0]]} without shapes")
             continue
+        dtype = dtypes[0] if dtypes else "unknown"
         dtype = "tf32" if dtype == "float32" and tf32 else dtype
         count[dtype, again] += times
         flops[dtype, again] += times * operations
@@ -192,8 +193,8 @@ def _scores(query: Sequence[int], key: Sequence[int]) -> int:
     return 2 * batch * heads * queries * key[2]
 
 
-def operation_of(strings: Sequence[str], key: Sequence[int]) -> tuple[Dims, str, int | None] | None:
-    """Return the shapes of an operator's inputs, their data type, and its operations; None where shapes are unknown.
+def operation_of(strings: Sequence[str], key: Sequence[int]) -> tuple[Dims, list[str], int | None] | None:
+    """Return the shapes of an operator's inputs, their data types, and its operations; None where shapes are unknown.
 
     key: its name, shapes, types and other inputs, as numbers in `strings` or ABSENT.
     """
@@ -202,8 +203,8 @@ def operation_of(strings: Sequence[str], key: Sequence[int]) -> tuple[Dims, str,
     if name is None or shapes is None or not all(map(_is_shape, shapes)):
         return None
     numbers = (dtype_index(text) for text in types or () if isinstance(text, str))
-    dtype = next((DTYPES[number] for number in numbers if number != ABSENT), "unknown")
-    return shapes, dtype, flops_of(name, shapes, concrete or ())  # type: ignore[arg-type, return-value]
+    dtypes = [DTYPES[number] for number in numbers if number != ABSENT]
+    return shapes, dtypes, flops_of(name, shapes, concrete or ())  # type: ignore[arg-type, return-value]
 
 
 def _is_shape(value: object) -> bool:

@@ -84,7 +84,7 @@ def _scan_file(path: TracePath, *, extra_args: bool) -> tuple[dict[str, Any], di
     """
     scanner = Scanner(
         communication_prefixes=[prefix.encode() for prefix in COMMUNICATION_PREFIXES],
-        multiplying=[name.encode() for name in SIZED],
+        sized=[name.encode() for name in SIZED],
         excluded_args=[name.encode() for name in EXCLUDED_ARGS] if extra_args else None,
         max_events=limits().events,
         seed=secrets.randbits(64),

@@ -11,7 +11,7 @@ class Scanner:
     def __init__(
         self,
         communication_prefixes: Iterable[bytes],
-        multiplying: Iterable[bytes],
+        sized: Iterable[bytes],
         excluded_args: Iterable[bytes] | None = None,
         max_events: int = 2**31 - 1,
         seed: int = 0,

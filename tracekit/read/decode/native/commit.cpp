@@ -8,7 +8,7 @@ namespace tracekit {
 namespace {
 
 constexpr std::size_t max_phases = 64;
-constexpr std::uint8_t kind_known = 1, kind_communication = 2, kind_multiplying = 4;
+constexpr std::uint8_t kind_known = 1, kind_communication = 2, kind_sized = 4;
 
 constexpr Field collective_text_fields[collective_texts] = {
     Field::collective, Field::dtype, Field::group_name, Field::group_description, Field::group_ranks};
@@ -88,7 +88,7 @@ void Scanner::commit_slice(const EventFields& fields) {
       collectives.shape[k].push(value_or_absent(fields, shape_fields[k]));
     }
   }
-  if ((kind & kind_multiplying) != 0) {
+  if ((kind & kind_sized) != 0) {
     events.operators.row.push(row);
     for (std::size_t k = 0; k < shape_texts; ++k) {
       events.operators.shape[k].push(value_or_absent(fields, shape_fields[k]));
@@ -174,7 +174,7 @@ std::uint8_t Scanner::kind_of_name(std::int32_t name) {
   for (const std::string& prefix : rules_.communication_prefixes) {
     if (text.substr(0, prefix.size()) == prefix) kind |= kind_communication;
   }
-  if (rules_.multiplying.count(std::string(text)) != 0) kind |= kind_multiplying;
+  if (rules_.sized.count(std::string(text)) != 0) kind |= kind_sized;
   return name_kinds_[index] = kind;
 }
 

@@ -1,4 +1,4 @@
-// The Python side of the scanner: `Scanner(communication_prefixes, multiplying, excluded_args)`, `scan`, `take`.
+// The Python side of the scanner: `Scanner(communication_prefixes, sized, excluded_args)`, `scan`, `take`.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -217,12 +217,12 @@ bool append_texts(PyObject* texts, std::vector<std::string>& out) {
 }
 
 PyObject* scanner_new(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
-  static const char* names[] = {"communication_prefixes", "multiplying", "excluded_args",
+  static const char* names[] = {"communication_prefixes", "sized", "excluded_args",
                                 "max_events",             "seed",        nullptr};
-  PyObject *prefixes = nullptr, *multiplying = nullptr, *excluded_args = Py_None;
+  PyObject *prefixes = nullptr, *sized = nullptr, *excluded_args = Py_None;
   int max_events = INT32_MAX;
   unsigned long long seed = 0;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO|OiK", const_cast<char**>(names), &prefixes, &multiplying,
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO|OiK", const_cast<char**>(names), &prefixes, &sized,
                                    &excluded_args, &max_events, &seed)) {
     return nullptr;
   }
@@ -234,9 +234,9 @@ PyObject* scanner_new(PyTypeObject* type, PyObject* arguments, PyObject* keyword
     rules.max_events = max_events;
     rules.seed = seed;
     rules.keeps_extra_args = excluded_args != Py_None;
-    if (append_texts(prefixes, rules.communication_prefixes) && append_texts(multiplying, operators) &&
+    if (append_texts(prefixes, rules.communication_prefixes) && append_texts(sized, operators) &&
         (!rules.keeps_extra_args || append_texts(excluded_args, excluded))) {
-      rules.multiplying.insert(operators.begin(), operators.end());
+      rules.sized.insert(operators.begin(), operators.end());
       rules.excluded_args.insert(excluded.begin(), excluded.end());
       self->scanner = new Scanner(std::move(rules));
       return reinterpret_cast<PyObject*>(self);
@@ -325,7 +325,7 @@ PyType_Slot scanner_slots[] = {
     {Py_tp_new, reinterpret_cast<void*>(scanner_new)},
     {Py_tp_dealloc, reinterpret_cast<void*>(scanner_dealloc)},
     {Py_tp_methods, scanner_methods},
-    {Py_tp_doc, const_cast<char*>("Scanner(communication_prefixes, multiplying, excluded_args=None, max_events=2**31-1, seed=0): to columns.\n\n"
+    {Py_tp_doc, const_cast<char*>("Scanner(communication_prefixes, sized, excluded_args=None, max_events=2**31-1, seed=0): to columns.\n\n"
                                   "excluded_args: those that are no extra arguments. None: keep no extra arguments.\n"
                                   "max_events: more of them are not understood.\n"
                                   "seed: of hash tables, a random number below 2**64.")},

@@ -20,7 +20,7 @@ namespace tracekit {
 // For which events which arguments are kept.
 struct Rules {
   std::vector<std::string> communication_prefixes;
-  std::unordered_set<std::string> multiplying;
+  std::unordered_set<std::string> sized;
   bool keeps_extra_args = false;
   std::unordered_set<std::string> excluded_args;  // see read/decode/extra_args.py
   std::int32_t max_events = INT32_MAX;            // of a file; of more only the portable decoder says what is done
