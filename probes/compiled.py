@@ -13,6 +13,7 @@ It uses NCCL if every process of the host has a GPU, else Gloo. Expected finding
   code awaits of reductions within `Torch-Compiled Region` is waiting.
 * `--fsdp`: the blocks are compiled one by one, then sharded by FSDP2: blocks.0 to blocks.3 are named.
 * `--without-rank 1`: rank 1 compiles nothing, so the report says that it is configured differently.
+* `--sleep-compute`: the same with a small network that sleeps, so that ranks on few cores do not time each other.
 """
 
 from __future__ import annotations
@@ -30,40 +31,46 @@ from job import Job, add_slow_rank, job, planted_delay_s, train, training_option
 from sleeping import sleep
 
 WIDTH, LAYERS, BATCH = 256, 4, 64
+SLEEPY_WIDTH, SLEEP_S = 32, 0.02
 
 
 class Block(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.up, self.down = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.up, self.down = nn.Linear(width, width), nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.down(torch.relu(self.up(x)))
 
 
 class Network(nn.Module):
-    def __init__(self, delay_s: float) -> None:
+    def __init__(self, width: int, *, sleep_s: float, delay_s: float) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
-        self.head = nn.Linear(WIDTH, 10)
-        self.delay_s = delay_s
+        self.blocks = nn.ModuleList(Block(width) for _ in range(LAYERS))
+        self.head = nn.Linear(width, 10)
+        self.sleep_s, self.delay_s = sleep_s, delay_s
 
     def forward(self, x: Tensor) -> Tensor:
         for number, block in enumerate(self.blocks):
             if number == LAYERS // 2:
-                x = delayed(x, self.delay_s)
+                x = delayed(x, self.sleep_s, self.sleep_s + self.delay_s)
             x = block(x)
         return self.head(x)
 
 
 @torch.compiler.disable
-def delayed(x: Tensor, delay_s: float) -> Tensor:
-    return sleep(x, backward_s=delay_s) if delay_s else x
+def delayed(x: Tensor, forward_s: float, backward_s: float) -> Tensor:
+    return sleep(x, forward_s=forward_s, backward_s=backward_s) if backward_s else x
+
+
+def width(options: argparse.Namespace) -> int:
+    return SLEEPY_WIDTH if options.sleep_compute else WIDTH
 
 
 def build(process: Job, options: argparse.Namespace) -> nn.Module:
     delay_s = planted_delay_s(options, process)
-    network = Network(delay_s).to(process.device)
+    sleep_s = SLEEP_S if options.sleep_compute else 0.0
+    network = Network(width(options), sleep_s=sleep_s, delay_s=delay_s).to(process.device)
     compiles = process.rank != options.without_rank
     if not options.fsdp:
         model = DistributedDataParallel(network, bucket_cap_mb=1)
@@ -92,7 +99,7 @@ def training(process: Job, options: argparse.Namespace) -> None:
 
     def train_step() -> Tensor:
         optimizer.zero_grad(set_to_none=True)
-        x = torch.randn(BATCH, WIDTH, generator=batches).to(process.device)
+        x = torch.randn(BATCH, width(options), generator=batches).to(process.device)
         target = torch.randint(10, (BATCH,), generator=batches).to(process.device)
         loss = nn.functional.cross_entropy(model(x), target)
         loss.backward()
@@ -111,6 +118,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--fsdp", action="store_true", help="blocks compiled one by one under FSDP2, in place of DDP")
     parser.add_argument("--whole-step", action="store_true", help="the step is compiled, in place of the model")
     add_slow_rank(parser, "whose backward pass is delayed")
+    parser.add_argument("--sleep-compute", action="store_true", help="sleep instead of computing")
     parser.add_argument("--without-rank", type=int, default=-1, help="rank that compiles nothing")
     return parser.parse_args()
 

@@ -229,8 +229,9 @@ class ChromeWriter:
         """Return an event for each slice; all of them have the same `arguments`."""
         members = ",".join(f"{json_text(argument.name)}:".replace("%", "%%") + "%s" for argument in arguments)
         extra = "" if slices.extra_args is None else "%s"
+        colour = "" if slices.look is None else f'"cname":"{slices.look.chrome_name}",'
         template = (
-            f'{{"ph":"X","cat":%s,"name":%s,"pid":{on.pid},"tid":{on.tid},"ts":{MICROSECONDS},"dur":{MICROSECONDS}'
+            f'{{"ph":"X",{colour}"cat":%s,"name":%s,"pid":{on.pid},"tid":{on.tid},"ts":{MICROSECONDS},"dur":{MICROSECONDS}'
             + (f',"args":{{{members}{extra}}}}}' if arguments else extra + "}")
         )
         columns: list[Sequence[object]] = [

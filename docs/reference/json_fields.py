@@ -90,6 +90,12 @@ TOP: tuple[Key, ...] = (
     Key("diagnosis", "diagnosis", "object?", "The mean step divided among its causes, to the ns."),
     Key("whatif", "whatif", "object?", "What changes would save, by replays."),
     Key("kernels", "kernels", "list of objects", "Kernels by rank and name."),
+    Key(
+        "kernel_shapes",
+        "kernels",
+        "list of objects",
+        "Kernels by operator, shapes, module and phase, with their rates.",
+    ),
     Key("operators", "kernels", "list of objects", "Operators by rank and name."),
     Key("attempts", "attempts", "list of objects", "Attempts of a job that was restarted."),
 )
@@ -100,7 +106,7 @@ ROWS: Mapping[str, str] = {
     **{key: key for key in ("bucket_map", "buckets", "buckets_by_index", "bucket_whatif", "point_to_point")},
     **{key: key for key in ("dimensions", "dimensions_by_name", "fsdp", "fsdp_prefetch", "tensor", "expert_load")},
     **{key: key for key in ("expert_communication", "memory", "configuration", "critical_path", "attempts")},
-    **{key: key for key in ("kernels", "operators", "servers")},
+    **{key: key for key in ("kernels", "kernel_shapes", "operators", "servers")},
     "clock.ranks": "clock",
     "diagnosis.causes": "causes",
     "phases.parts": "phases",

@@ -81,6 +81,16 @@ class ReportPage:
             )
         )
 
+    def texts(self, selector: str) -> list[str]:
+        """Return the texts of elements."""
+        return list(self.page.locator(selector).all_inner_texts())
+
+    def saved(self, figure: str, kind: str) -> bytes:
+        """Return the file that a figure whose table is open is saved as."""
+        with self.page.expect_download() as download:
+            self.page.locator(f"#{figure} .saves").get_by_role("button", name=kind).click()
+        return Path(download.value.path()).read_bytes()
+
     def column(self, figure: str, heading: str) -> list[Any]:
         """Return a column by its heading, whose unit may be left out."""
         rows = self.table(figure)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import copy
+import csv
+import io
 import re
+import struct
+from collections import Counter
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -20,6 +25,7 @@ from tracekit.render.page.lanes import read_again
 from tracekit.render.page.size import amounts_for
 from tracekit.report.report import Report, analyze
 
+SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\u202e\x1b[31m"
 
 
@@ -64,7 +70,9 @@ def test_the_tables_have_the_numbers_of_the_result(browser: Any, ddp: tuple[Repo
         assert {(row["rank"], row["step"]): row["step (ms)"] for row in report.table("heat")} == steps
         for column, key in (("bus bandwidth", "busbw_bps"), ("size", "size_bytes")):
             assert sorted(report.column("bandwidth", column)) == sorted(row[key] for row in result["collectives"])
-        assert sorted(report.column("operators", "total")) == sorted(row["total_ns"] for row in result["operators"])
+        assert sorted(report.column("operators-table", "total")) == sorted(
+            row["total_ns"] for row in result["operators"]
+        )
         assert report.column("clocks-table", "rank") == [row["rank"] for row in result["clock"]["ranks"]]
 
 
@@ -74,6 +82,116 @@ def test_a_chart_says_the_number_under_the_pointer(browser: Any, ddp: tuple[Repo
 
     assert "measured step" in said
     assert f"{ddp[1]['page']['step']['waterfall'][0]['to_ns'] / 1e6:.1f} ms" in said
+
+
+@pytest.mark.parametrize("figure", ["picture", "causes", "lengths", "heat", "lanes-chart"])
+def test_a_chart_is_saved_as_svg_png_and_csv(
+    browser: Any, ddp: tuple[Report, PageData], tmp_path: Path, figure: str
+) -> None:
+    """GIVEN a chart WHEN it is saved THEN the SVG has its title, summary and keys, and needs no style sheet. The PNG
+    has twice its pixels each way, and the CSV has the numbers of the table.
+    """
+    with opened(browser, ddp[1], tmp_path) as report:
+        rows = report.table(figure)
+        drawing = ElementTree.fromstring(report.saved(figure, "SVG"))
+        png = report.saved(figure, "PNG")
+        lines = list(csv.reader(io.StringIO(report.saved(figure, "CSV").decode())))
+        title, keys = report.page.locator(f"#{figure} h3").inner_text(), report.texts(f"#{figure} .legend li")
+        summary = report.summary(figure)
+
+        texts = ["".join(text.itertext()) for text in drawing.iter(f"{SVG}text")]
+        names = {name for element in drawing.iter() for name in element.attrib}
+        assert title in texts
+        assert set(keys) <= set(texts)
+        assert summary.split()[:3] == texts[1].split()[:3]
+        assert "class" not in {name for element in drawing.iter(f"{SVG}rect") for name in element.attrib}
+        assert not {"style", "onload"} & names
+        assert png[:8] == b"\x89PNG\r\n\x1a\n"
+        assert list(struct.unpack(">II", png[16:24])) == [
+            int(2 * float(drawing.get(side))) for side in ("width", "height")
+        ]
+        assert len(lines) == len(rows) + 1
+        for cells, row in zip(lines[1:], rows, strict=True):
+            numbers = [value for value in row.values() if isinstance(value, int | float)]
+            assert [float(cell) for cell, value in zip(cells, row.values(), strict=True) if value in numbers] == numbers
+        assert report.errors == []
+        assert report.requests == []
+
+
+def test_no_text_of_a_csv_is_a_formula(browser: Any, ddp: tuple[Report, PageData], tmp_path: Path) -> None:
+    data: Any = copy.deepcopy(ddp[1])
+    for row, name in zip(data["result"]["operators"], ("=cmd()", " +1", "@a", 'say "no"'), strict=False):
+        row["name"] = name
+    with opened(browser, data, tmp_path) as report:
+        report.show("operators-table")
+        lines = list(csv.reader(io.StringIO(report.saved("operators-table", "CSV").decode())))
+
+        assert {line[0] for line in lines} >= {"'=cmd()", "' +1", "'@a", 'say "no"'}
+
+
+def test_numbers_of_a_column_have_one_unit_and_as_many_decimals(
+    browser: Any, ddp: tuple[Report, PageData], tmp_path: Path
+) -> None:
+    with opened(browser, ddp[1], tmp_path) as report:
+        report.page.evaluate("document.querySelectorAll('details').forEach((each) => (each.open = true))")
+        report.page.evaluate("drawCharts(true)")
+        report.page.wait_for_selector("#lanes-chart table")
+        columns = report.page.evaluate(
+            """() => [...document.querySelectorAll("main table")].flatMap(({ tHead, tBodies: [body] }) =>
+                [...tHead.rows[0].cells].map((_, at) => [...body.rows].map((row) => row.cells[at])
+                    .filter((cell) => "value" in cell.dataset).map((cell) => cell.textContent)))"""
+        )
+        ends = report.page.evaluate("svgOf(charts.get('phases')).textContent.match(/[0-9.]+ (ms|us|s)/g)")
+
+    decimals = [{len(text.partition(".")[2]) for text in column} for column in columns if column]
+    assert len(decimals) > 40
+    assert all(len(numbers) == 1 for numbers in decimals)
+    assert len({end.split()[1] for end in ends}) == 1
+
+
+def test_arrivals_are_dots_by_the_rank_that_came_last(
+    browser: Any, ddp: tuple[Report, PageData], tmp_path: Path
+) -> None:
+    """GIVEN a few collectives, for most of which rank 1 comes last THEN there is a dot for each instance."""
+    skews = ddp[1]["page"]["skew"]
+    last = Counter(rank for skew in skews for rank in skew["last_rank"])
+    with opened(browser, ddp[1], tmp_path) as report:
+        report.show("skew")
+        drawn = report.page.evaluate(
+            "[0, 1].map((kind) => svgOf(charts.get('skew')).querySelectorAll(`path[fill='${markOf(kind)}']`).length)"
+        )
+        keys = report.texts("#skew .legend li")
+
+    assert keys[0] == "rank 1 last"
+    assert drawn == [last[rank] + 1 for rank, _ in last.most_common()] + [0] * (2 - len(last))  # and the key
+    assert sum(map(len, (skew["step"] for skew in skews))) == sum(last.values())
+
+
+def test_the_section_that_is_read_is_marked(browser: Any, ddp: tuple[Report, PageData], tmp_path: Path) -> None:
+    with opened(browser, ddp[1], tmp_path) as report:
+        current = "nav .link[aria-current=true]"
+        seen = [report.texts(current)]
+        for section in ("communication", "quality"):
+            report.page.evaluate("id => document.getElementById(id).scrollIntoView()", section)
+            report.page.wait_for_timeout(100)
+            seen.append(report.texts(current))
+
+    assert seen == [["Verdict"], ["Communication"], ["Data quality"]]
+
+
+def test_its_title_is_the_run_and_steps_have_their_sign(
+    browser: Any, ddp: tuple[Report, PageData], tmp_path: Path
+) -> None:
+    with opened(browser, ddp[1], tmp_path, hash_="#steps=5") as report:
+        for figure in report.chart_ids:
+            report.show(figure)
+        shown = " ".join(report.texts(".summary, nav, dd, .controls"))
+
+        assert report.page.title() == "ddp_slow_rank"
+        assert report.page.locator("h1").inner_text() == "ddp_slow_rank"
+        assert "step #5" in report.page.locator("#filter-text").inner_text()
+        assert re.findall(r"\b[Ss]teps? \d", shown) == []
+        assert len(re.findall(r"\b[Ss]tep #\d", shown)) > 3
 
 
 def test_the_picture_has_a_row_for_each_rank_and_the_wait_of_its_arrow(
@@ -107,13 +225,20 @@ def test_the_first_finding_comes_first_with_saving_and_command(
 
         assert card.locator("h3").text_content() == finding.text
         assert card.locator(".saving [data-value]").get_attribute("data-value") == str(finding.saving_ns)
-        assert card.locator(".command code").inner_text() == data["page"]["findings"][0]["open_command"]
+        assert [button.inner_text() for button in card.get_by_role("button").all() if button.is_visible()] == [
+            "Show evidence"
+        ]
+        commands = [data["page"]["findings"][0][key] for key in ("open_command", "explain_command")]
+        assert card.locator(".command code").all_text_contents() == commands
+        assert finding.id in commands[1]
         assert card.bounding_box()["y"] < 500  # on the first screen
 
 
 def test_a_finding_is_copied_as_markdown(browser: Any, mesh: PageData, tmp_path: Path) -> None:
     with opened(browser, mesh, tmp_path, permissions=["clipboard-read", "clipboard-write"]) as report:
-        report.page.locator("#finding-2").get_by_role("button", name="Copy as Markdown").click()
+        report.page.locator("#finding-2 button.primary").focus()
+        for key in ("Tab", "Enter", "Tab", "Tab", "Tab", "Enter"):  # opens the menu, and goes beyond its commands
+            report.page.keyboard.press(key)
         report.page.locator("#finding-2").get_by_role("button", name="Copied").wait_for()
 
         assert report.page.evaluate("navigator.clipboard.readText()") == mesh["page"]["findings"][1]["markdown"]
@@ -246,7 +371,7 @@ def test_names_are_searched_and_the_address_keeps_what_for(
     with opened(browser, ddp[1], tmp_path) as report:
         report.page.locator("#kernels input").fill("MM")
 
-        assert set(report.column("operators", "name")) == named
+        assert set(report.column("operators-table", "name")) == named
         assert "look=MM" in report.hash
     assert 0 < len(named) < len(ddp[1]["result"]["operators"])
 
@@ -268,7 +393,7 @@ def test_names_from_traces_stay_text(browser: Any, ddp: tuple[Report, PageData],
     with opened(browser, data, tmp_path, width=400) as report:
         for figure in report.chart_ids:
             report.show(figure)
-        shown = report.column("operators", "name")
+        shown = report.column("operators-table", "name")
 
         assert report.errors == []
         assert report.requests == []

@@ -7,7 +7,9 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import textwrap
 from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -48,11 +50,13 @@ def demo(output: Path) -> None:
     echo_drawn(terminal_text(report, extent="answer", **terminal_format()))
     echo()
     assert report.breakdown is not None
-    echo("compute + exposed communication + exposed copy + idle = all steps, in ns:")
+    fill = partial(textwrap.fill, width=terminal_format()["width"], break_long_words=False, break_on_hyphens=False)
+    echo_drawn(fill("compute + exposed communication + exposed copy + idle = all steps, in ns:") + "\n")
     for row in rows_of(report.breakdown, "ranks"):
         times_ns = [int(row[column]) for column in ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")]
         sign = "=" if sum(times_ns) == row["step_ns"] else "!="
-        echo(f"rank {row['rank']}: {' + '.join(f'{time_ns:,}' for time_ns in times_ns)} {sign} {row['step_ns']:,}")
+        sums = f"{' + '.join(f'{time_ns:,}' for time_ns in times_ns)} {sign} {row['step_ns']:,}"
+        echo_drawn(fill(f"rank {row['rank']}: {sums}") + "\n")
     echo()
     trace = output / f"{run.run_id}.pftrace"
     merged = merge(run, trace, report=report, force=True)

@@ -62,17 +62,16 @@ def query(choice: RunChoice, sql: str, as_json: bool, as_csv: bool, output: Path
     tracekit_...
 
     \b
-        ranks, steps, phases, lanes                 where each rank's time goes
-        collectives, point_to_point, kernels        what it runs
-        buckets, actions, bubbles                   DDP and pipelines
-        waits, lateness, ranks_waiting              who waits for whom
-        findings, critical_path                     what the report finds
-        counters, busbw, memory                     values over time
-        slices, run_slices                          everything that tracekit adds
-        tracks                                      whose each track is
+      time      ranks, steps, phases, lanes
+      work      collectives, point_to_point, kernels
+      parallel  buckets, actions, bubbles
+      waiting   waits, lateness, ranks_waiting
+      found     findings, critical_path
+      values    counters, busbw, memory
+      all       slices, run_slices, tracks
 
     \b
-        tracekit query run.pftrace "select rank, step, dur from tracekit_steps"
+      tracekit query run.pftrace "select rank, step, dur from tracekit_steps"
     """
     from tracekit.errors import UsageError
     from tracekit.render.query_result import query_csv, query_json, query_text

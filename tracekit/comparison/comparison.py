@@ -36,7 +36,7 @@ from tracekit.comparison.step_verdict import (
     judge,
 )
 from tracekit.errors import InputError, UsageError
-from tracekit.explain.kernels import MOST_SHOWN
+from tracekit.explain.kernels.by_name import MOST_SHOWN
 from tracekit.model.communication import KINDS
 from tracekit.model.events import ABSENT, Float64, Int64
 from tracekit.model.run import Run, short_repr

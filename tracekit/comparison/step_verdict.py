@@ -39,7 +39,8 @@ _MOST_STEPS = 10_000  # nobody records more
 
 ENOUGH_STEPS = 8  # with fewer in a run, only changes of `_FEW_STEPS_CHANGE` can be told from noise
 _FEW_STEPS_CHANGE = 0.1
-_LEAST_STEPS = 4  # of fewer on both sides, even steps that are all longer may be so by chance
+_LEAST_STEPS = 2
+_STEPS_TO_RANK = 4  # of fewer on both sides, even steps that are all longer may be so by chance
 
 CONFIDENCE = 0.98  # of 100 pairs of runs of the same kind, at most one is called slower, and one faster
 QUANTILE = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
@@ -166,8 +167,11 @@ def estimate_change(
     shift = shift_between(level, logs[-1], CONFIDENCE)
     # Baselines count alike though one has fewer steps: that is less certain than their steps taken together.
     alike = float((1 / counts[:-1]).mean()) / len(baselines)
-    wider = growth * math.sqrt((alike + 1 / counts[-1]) / (1 / len(level) + 1 / counts[-1]))
-    below, above = (shift.middle - shift.low) * wider, (shift.high - shift.middle) * wider
+    if steps < _STEPS_TO_RANK:
+        below = above = growth * _student_half_width(logs) * math.sqrt(alike + 1 / counts[-1])
+    else:
+        wider = growth * math.sqrt((alike + 1 / counts[-1]) / (1 / len(level) + 1 / counts[-1]))
+        below, above = (shift.middle - shift.low) * wider, (shift.high - shift.middle) * wider
     estimate, between, within = math.log(values[-1]) - base_log, math.log1p(noise.share), (below + above) / 2
     low = min(shift.middle - math.hypot(below, between), estimate)
     high = max(shift.middle + math.hypot(above, between), estimate)
@@ -182,6 +186,13 @@ def estimate_change(
         step_noise=math.expm1(within),
         step_variance=(within / QUANTILE) ** 2 * (1 / len(baselines) + 1) / (alike + 1 / counts[-1]),
     )
+
+
+def _student_half_width(logs: Sequence[Float64]) -> float:
+    """Return half the width of the interval of one step, as if the logarithms of all steps varied alike, normally."""
+    degrees = sum(map(len, logs)) - len(logs)
+    variance = sum(float(((of_run - of_run.mean()) ** 2).sum()) for of_run in logs) / degrees
+    return student_deviations(QUANTILE, degrees) * math.sqrt(variance)
 
 
 def _variance_within(logs: Float64) -> float:

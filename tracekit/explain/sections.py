@@ -12,7 +12,7 @@ from tracekit.explain.configuration import CONFIGURATION, CONFIGURATION_SECTION
 from tracekit.explain.ddp.buckets import BUCKETS_SECTION
 from tracekit.explain.diagnosis.diagnosis import CRITICAL_PATH_SECTION, DIAGNOSIS_SECTION
 from tracekit.explain.fsdp.units import FSDP_SECTION
-from tracekit.explain.kernels import KERNELS_SECTION
+from tracekit.explain.kernels.sections import KERNELS_SECTION
 from tracekit.explain.model_parallel.sections import TENSOR_SECTION
 from tracekit.explain.pauses.pauses import PAUSES_SECTION
 from tracekit.explain.pauses.tables import PAUSE_TIMES

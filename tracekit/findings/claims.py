@@ -31,6 +31,7 @@ _WAITING = ("variation", *_BUBBLES, "transfer")
 _OF_SEVERAL = {
     "bubble": _BUBBLES,
     "imbalance": ("imbalance", "late_peer"),
+    "expert_load": ("slow_more_work", "slow_compute"),
     "communication": ("transfer",),
     "blocking_launches": ("transfer", *IDLE_CAUSES),
     "recording": (*IDLE_CAUSES, *_WORK),

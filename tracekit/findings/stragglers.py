@@ -116,7 +116,7 @@ def straggler(
     if recorded_with:
         text += f". Only {who} {'was' if len(ranks) == 1 else 'were'} recorded with {', '.join(recorded_with)}"
         action = "record all ranks with the same options of the profiler, which cost time themselves"
-    return text, action + _until_sure(certainty, steps, missing)
+    return text, _until_sure(action, certainty, steps, missing)
 
 
 late_steps = entry(
@@ -247,7 +247,7 @@ def slow_link(
     else:
         name = f"the links between ranks {format_ranges(ranks)}"
     verb = "takes" if len(ranks) == 2 else "take"
-    action = f"check {name}: placement, cables, other traffic{_until_sure(certainty, steps, missing)}"
+    action = _until_sure(f"check {name}: placement, cables, other traffic", certainty, steps, missing)
     return f"{name} {verb} {slowdown:.1f} times as long {_COMPARED_WITH[reference]}", action
 
 
@@ -328,13 +328,16 @@ def closest_text(lack: str, size_ns: float, share_of_step: float, significance_n
     return nobody_text(f"the most that one causes is {milliseconds(size_ns)} ms in the median step, {reason}")
 
 
-def _until_sure(certainty: str, steps: int, missing: str | None) -> str:
-    """Return what would make a likely verdict sure; nothing if it is. missing: what the recording lacks."""
+def _until_sure(action: str, certainty: str, steps: int, missing: str | None) -> str:
+    """Return an action with what would make a likely verdict sure. missing: what the recording lacks."""
     if certainty == "sure":
-        return ""
+        return action
     if missing is not None:
-        return f". Sure with {missing}"
-    return f". Sure with tracekit.probe(steps={max(_LONGER_WINDOW, 2 * steps)})"
+        return f"{action}. Sure with {missing}"
+    again = f"steps={max(_LONGER_WINDOW, 2 * steps)})"
+    if "(stack=True)" in action:  # one recording is enough for both
+        return f"{action.replace('stack=True)', f'stack=True, {again}')} and is sure"
+    return f"{action}. Sure with tracekit.probe({again}"
 
 
 def _name(ranks: Sequence[int], host: str | None) -> str:

@@ -56,20 +56,22 @@ def hta(
     Results are HTA's. What HTA cannot do is said with its own error.
 
     \b
-        kernel-breakdown      time by type of kernel, and by kernel and rank
-        temporal-breakdown    idle, compute and other time of each rank
-        idle-time             idle time of each stream by its cause
-        overlap               communication that compute hides, in percent
-        queue-length          launched kernels that wait, by stream
-        memory-bandwidth      GB/s of copies and memsets
-        launch-statistics     durations and delay of each launch
-        counters              CUPTI counters of kernels, with operators
-        critical-path         the critical path of a step, by rank
-        trace-diff            operators of two runs, or of the first and last step
-        all                   all of these
+      kernel-breakdown    time by type of kernel and rank
+      temporal-breakdown  idle, compute, other time by rank
+      idle-time           idle time of streams by cause
+      overlap             communication under compute, in %
+      queue-length        launched kernels that wait
+      memory-bandwidth    GB/s of copies and memsets
+      launch-statistics   durations and delay of launches
+      counters            CUPTI counters, with operators
+      critical-path       the critical path of a step
+      trace-diff          operators of two runs, or steps
+      all                 all of these
+
+    With -o idle.csv several tables become several files.
 
     \b
-        tracekit hta runs/ idle-time -o idle.csv    several tables become several files
+      tracekit hta runs/ idle-time -o idle.csv
     """
     from tracekit.errors import InputError
     from tracekit.loading.options import SummaryOptions

@@ -82,7 +82,7 @@ def _no_text() -> Int32:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OperatorArguments:
-    """The inputs of the operators in `read.decode.operators.MULTIPLYING`, one row per event.
+    """The inputs of the operators in `read.decode.operators.SIZED`, one row per event.
 
     `row` is the row in the event table. The other columns are interned text, the JSON in the file. `ABSENT` means not
     recorded.

@@ -46,7 +46,7 @@ Form = Literal["text", "words", "name", "number", "factor", "ms", "change", "s",
 "change": milliseconds with their sign."""
 Rows = Sequence[Mapping[str, object]]
 
-_FORM_OF_UNIT: dict[str, Form] = {"ns": "ms", "bytes": "size", "ratio": "share", "B/s": "GB/s", "bytes/s": "GB/s"}
+_FORM_OF_UNIT: dict[str, Form] = {"ns": "ms", "bytes": "size", "ratio": "share", "B/s": "GB/s"}
 _SCALE: dict[Form, float] = {"ms": 1e6, "change": 1e6, "s": 1e9, "GB/s": 1e9, "share": 0.01}
 _UNIT_IN_NAME = re.compile(r"_(ns|bytes|bps|ratio)$")
 _NAMED = re.compile(r"(^|_)(rank|step|stage|index|id|attempt|microbatch)$")

@@ -56,14 +56,13 @@ def modules_of_launches(events: EventTable, track: Int64, time_ns: Int64) -> lis
     forward_span = innermost_span(
         events, spans, np.where(forward_row == ABSENT, ABSENT, events.track[forward_row]), events.start_ns[forward_row]
     )
-    names = []
-    for i in range(len(time_ns)):
-        span, operator = int(running[i]), int(node[i])
-        # A forward that is recomputed inside the backward pass is the inner one of the two.
-        if operator != ABSENT and (span == ABSENT or events.start_ns[operator] > events.start_ns[span]):
-            span = int(forward_span[i]) if forward_span[i] != ABSENT else span
-        names.append(None if span == ABSENT else _module_of(events.strings[events.name[span]]))
-    return names
+    # A forward that is recomputed inside the backward pass is the inner one of the two.
+    in_node = (node != ABSENT) & ((running == ABSENT) | (events.start_ns[node] > events.start_ns[running]))
+    span = np.where(in_node & (forward_span != ABSENT), forward_span, running)
+    names = {
+        row: None if row == ABSENT else _module_of(events.strings[events.name[row]]) for row in np.unique(span).tolist()
+    }
+    return [names[row] for row in span.tolist()]
 
 
 def _module_spans(events: EventTable) -> Int64:

@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 LINES = 30
 _SHOWN_FINDINGS = 3
 _LEAST_ROWS = 4
+_LATE_AND_WAITING = 2  # rows: whoever is late, and who waits for it
 _BESIDE_ROWS = 5  # legend, scale, arrow, how many there are
 _INDENT = 3
 _CLEARLY_MORE = 1.1
 _ENOUGH_STEPS = 10  # for a verdict
-_MOST_LINES = 2  # of a note, or of attempts; a claim and its remedy are never cut
+_MOST_LINES = 6  # of a note, which may list files; a claim and its remedy are never cut
 
 
 def answer(report: Report, width: int) -> list[Text]:
@@ -45,7 +46,7 @@ def answer(report: Report, width: int) -> list[Text]:
     for line in head:
         line.truncate(width, overflow="ellipsis")
     if (attempts := report.result(ATTEMPTS_SECTION)) is not None:
-        head += wrapped_lines(attempts_text(attempts), "", width, _MOST_LINES, "")
+        head += wrapped_lines(attempts_text(attempts), "", width, None, "")
     tail = [*_notes(run, width), command]
     tail_lines = len(tail) - 1 + -(-len(command) // width)
     has_steps = any(step.complete for summary in run.ranks for step in summary.steps)
@@ -53,10 +54,15 @@ def answer(report: Report, width: int) -> list[Text]:
     room = LINES - len(head) - tail_lines - 2 - least_rows
     findings = _findings(report.findings, mean_step_ns(run), width, room)
     used = len(head) + 1 + len(findings) + 1 + tail_lines + 1
-    rows = max(min(SHOWN_RANKS, LINES - used - _BESIDE_ROWS), 2)  # whoever is late, and who waits for it
-    picture = step_picture(report, rows)
+    rows = max(min(SHOWN_RANKS, LINES - used - _BESIDE_ROWS), _LATE_AND_WAITING)
     servers = [summary.rank for summary in run.ranks if summary.serves_only]
-    drawn = [] if picture is None else draw_picture(picture, len(run.ranks), width, servers)
+    drawn: list[Text] = []
+    while (picture := step_picture(report, rows)) is not None:
+        drawn = draw_picture(picture, len(run.ranks), width, servers)
+        rows, excess = min(rows, len(picture.rows)), used + len(drawn) - LINES
+        if excess <= 0 or rows <= _LATE_AND_WAITING:
+            break
+        rows = max(rows - excess, _LATE_AND_WAITING)  # a narrow legend has several lines
     blank = text_line("")
     return [*head, blank, *findings, *([blank, *drawn] if drawn else []), blank, *tail]
 
@@ -148,7 +154,7 @@ def _notes(run: Run, width: int) -> list[Text]:
     grave = [note for note in run.notes if note.severity != "info"]
     lines: list[Text] = []
     if run.missing_ranks:
-        lines += wrapped_lines(f"{ranks_text(run.missing_ranks)} not found", "! ", width, 1, "yellow")
+        lines += wrapped_lines(f"{ranks_text(run.missing_ranks)} not found", "! ", width, _MOST_LINES, "yellow")
         grave = [note for note in grave if note.id != "missing-rank"]
     if grave:
         more = len(grave) - 1

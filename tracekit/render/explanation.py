@@ -33,7 +33,7 @@ def catalogue_text(entries: Sequence[Entry], *, width: int, color: bool) -> str:
     longest = max(len(each.id) for each in entries)
     for each in entries:
         meaning = each.meaning.partition("\n\n")[0].replace("\n", " ")
-        lines += wrapped_lines(meaning, f"{each.id:{longest}}  ", width, 3, "")
+        lines += wrapped_lines(meaning, f"{each.id:{longest}}  ", width, None, "")
     lines += wrapped_lines("tracekit explain ID RUN says how it was decided on a run.", "", width, 1, "dim")
     return write(lines, width=width, color=color)
 
@@ -42,7 +42,7 @@ def entry_text(entry: Entry, report: Report | None, *, width: int, color: bool) 
     """Return what an entry means and takes, and an example; with a report, how it was decided there instead."""
     lines = [*wrapped_lines(entry.id, "", width, 1, "bold")]
     for paragraph in entry.meaning.split("\n\n"):
-        lines += wrapped_lines(paragraph.replace("\n", " "), _INDENT, width, 9, "")
+        lines += wrapped_lines(paragraph.replace("\n", " "), _INDENT, width, None, "")
     lines += [line for each in entry.thresholds for line in _line(f"It takes at least {_threshold_text(each)}.", width)]
     if report is None:
         text, action = entry.sentence(entry.example)

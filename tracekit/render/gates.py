@@ -17,9 +17,9 @@ from tracekit.gates.evaluation import Check, FindingResult, GateResult
 from tracekit.gates.metrics import Unit
 from tracekit.model.texts import count_text, file_size, milliseconds, percent, safe_text, unicode_text
 from tracekit.render.answer import wrapped_lines
-from tracekit.render.comparison.document import change_range, comparison_dict, line_of, run_text, runs_text
+from tracekit.render.comparison.document import change_range, comparison_dict, run_text, runs_text
 from tracekit.render.comparison.outputs import comparison_markdown
-from tracekit.render.console import text_line, write
+from tracekit.render.console import write
 from tracekit.render.files.markdown import markdown_table, markdown_text
 from tracekit.render.grid import Grid
 from tracekit.render.json_result import json_document
@@ -156,9 +156,9 @@ def check_markdown(check: Check) -> str:
 
 
 def check_text(check: Check, *, width: int, color: bool) -> str:
-    lines = [text_line(line_of("run", run_text(check.run), width))]
+    lines = wrapped_lines(run_text(check.run), "run        ", width, None, "")
     if check.comparison is not None:
-        lines.append(text_line(line_of("baseline", runs_text(check.comparison.baselines), width)))
+        lines += wrapped_lines(runs_text(check.comparison.baselines), "baseline   ", width, None, "")
     for result in check.all_results:
         lines += _lines(result, width)
     lines += wrapped_lines(_summary_text(check), "", width, None, "bold")

@@ -142,5 +142,5 @@ def _below(picture: StepPicture, left: int, room: int, width: int, ranks: int, s
 
 def arrival_text(arrow: Arrow) -> str:
     """Return whose arrival ends the wait of the arrow."""
-    what = "its message comes" if arrow.kind == "message" else f"it comes to the {arrow.kind}"
-    return f"rank {arrow.late_rank}: {what}"
+    rank = f"rank {arrow.late_rank}"
+    return f"{rank}'s message arrives" if arrow.kind == "message" else f"{rank} arrives at the {arrow.kind}"

@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from tracekit.limits import limits
 from tracekit.model.events import ABSENT, Bool, Float64, Int32, Int64
+from tracekit.render.palette import Look
 
 RUN_PAGE = "run"
 """Name of the page of the run as a whole."""
@@ -103,6 +104,7 @@ class Slices:
         extra_args: Further arguments, as JSON objects (`read.decode.extra_args`): index into `strings`, or `ABSENT`,
             int32 [m]. Few of them are distinct. None: no slice has any.
         rows: Row of each slice, int32 [n]; None: m is n.
+        look: What all slices show, for formats that let one choose colours.
 
     Raises ValueError for columns of different lengths, for a negative time, and for an end beyond int64.
     """
@@ -116,6 +118,7 @@ class Slices:
     flows: tuple[Flows, ...] = ()
     extra_args: Int32 | None = None
     rows: Int32 | None = None
+    look: Look | None = None
 
     def __post_init__(self) -> None:
         times: list[npt.NDArray[Any]] = [self.start_ns, self.duration_ns, *([] if self.rows is None else [self.rows])]

@@ -17,7 +17,7 @@ from tracekit.render.json_result import result_json
 
 _ROOT = Path(__file__).parents[3]
 _LIMIT_S, _ATTEMPTS = 180, 3  # Gloo may abort at exit
-_ALWAYS_SLEEP = frozenset({"compiled", "parameter_server", "server_by_messages"})  # without an option for it
+_ALWAYS_SLEEP = frozenset({"parameter_server", "server_by_messages"})  # without an option for it
 
 
 def results_of(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli.merging import merge, run_to_merge, without_unicode
+from tracekit.render.palette import LOOKS
 
 
 @pytest.fixture
@@ -23,6 +24,10 @@ def test_chrome_format(run: Path, tmp_path: Path) -> None:
     shown = [event for event in document["traceEvents"] if event["ph"] == "X" and event["cat"] != "tracekit"]
     assert len(shown) == 18
     assert {event["name"] for event in shown if event["cat"] == "kernel"} == {"gemm"}
+    assert not any("cname" in event for event in shown)
+    added = {event["name"]: event.get("cname") for event in document["traceEvents"] if event.get("cat") == "tracekit"}
+    assert added["compute"] == LOOKS["compute"].chrome_name
+    assert added["step 0"] is None
 
 
 def test_of_paths_that_are_not_unicode_it_is_utf_8(run: Path, tmp_path: Path) -> None:

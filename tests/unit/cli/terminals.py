@@ -1,4 +1,4 @@
-"""What commands write to a terminal of 80 columns, and what must hold of it."""
+"""What commands write to a terminal, and what must hold of it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from rich.cells import cell_len
 
+from benchmarks.gpu_jobs import JobSpec, simulate
 from tests.places import DATA, ROOT
 from tests.unit.cli.run_commands import SEPARATOR
 
@@ -26,13 +27,27 @@ STYLE = re.compile(r"\x1b\[[\d;]*m")
 COLOR = re.compile(r"\x1b\[(\d+;)*[34]\d[;\dm]")
 CURSOR = re.compile(r"\x1b\[(\?25[lh]|\d*A|2K)|\r")  # of the bar that shows progress
 ESCAPE_AS_TEXT = re.compile(r"\\x1b|\\u001b|\\033|\^\[", re.IGNORECASE)
-MAY_BE_LONG = re.compile(r"Next: |Page: |  ssh |https:|\S+\.pftrace: |  \w+ +pip install ")  # is copied in one piece
+MAY_BE_LONG = re.compile(r"Next: |Page: |  ssh |https:|\S+\.pftrace: |  \w+ +pip install |\s+tracekit ")
+"""What is copied in one piece."""
+
+
+RECORDED = {
+    "ddp": "ddp_slow_rank",
+    "h100": "h100_context",
+    "pipeline": "seed/pipes/two_replicas",
+    "served": "seed/server/plain",
+    "server": "seed/server/srv30",
+    "elastic": "seed/elastic",
+}
 
 
 def named_runs(folder: Path) -> Path:
-    """Copy recorded runs into a folder under short names; return the folder."""
-    for name, run in (("ddp", "ddp_slow_rank"), ("h100", "h100_context")):
+    """Copy recorded runs into a folder under short names, and write healthy ones; return the folder."""
+    for name, run in RECORDED.items():
         shutil.copytree(DATA / run, folder / name)
+    simulate(JobSpec(family="fsdp", dp=2, layers=2, steps=3)).write(folder / "fsdp", compressed=False)
+    healthy = JobSpec(family="ddp", dp=2, layers=2, steps=3, gradient_us=50, buckets=2)
+    simulate(healthy).write(folder / "healthy", compressed=False)
     return folder
 
 

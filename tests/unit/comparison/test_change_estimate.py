@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.comparison.step_verdict import estimate_change
+from tracekit.comparison.step_verdict import CONFIDENCE, estimate_change, judge
 
 
 def steps(seed: int, count: int = 20, *, mean: float = 100.0, variation: float = 0.02) -> np.ndarray:
@@ -56,9 +56,24 @@ def test_fewer_than_eight_steps_leave_10_percent_open(count: int) -> None:
     assert change.steps == count
 
 
-def test_fewer_than_four_steps_have_no_interval() -> None:
-    change = estimate_change([np.array([100.0, 101.0, 102.0])], steps(1))
+def test_a_single_step_has_no_interval() -> None:
+    change = estimate_change([np.array([100.0, 101.0, 102.0])], steps(1, 1))
     assert (change.low, change.high, change.step_noise, change.step_variance) == (None, None, None, None)
+
+
+def test_few_steps_show_a_change_far_beyond_how_they_differ() -> None:
+    """GIVEN three steps on both sides, all of them longer by far, or by little, than those of the baseline."""
+    baseline = np.array([22.8, 23.7, 26.4])
+    assert judge(estimate_change([baseline], np.array([56.7, 63.9, 73.0]))).judgement == "slower"
+    assert judge(estimate_change([baseline], np.array([26.7, 27.5, 29.0]))).judgement == "inconclusive"
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_few_steps_of_equal_jobs_are_called_different_as_rarely_as_promised(count: int) -> None:
+    rng = np.random.default_rng(count)
+    pairs = [[100.0 * np.exp(0.1 * rng.standard_normal(count)) for _ in range(2)] for _ in range(1000)]
+    called = sum(judge(estimate_change([one], other)).judgement != "inconclusive" for one, other in pairs)
+    assert called <= 2.5 * (1 - CONFIDENCE) * len(pairs)
 
 
 def test_three_baselines_show_the_noise_between_runs() -> None:

@@ -10,7 +10,8 @@ import pytest
 from tests.unit.comparison.compared_runs import STEADY, report_of_steps
 from tracekit.comparison.comparison import explored_changes
 from tracekit.comparison.step_verdict import ChangeEstimate, RunNoise
-from tracekit.explain.kernels import MOST_SHOWN, Kernels
+from tracekit.explain.kernels.by_name import MOST_SHOWN
+from tracekit.explain.kernels.sections import Kernels
 from tracekit.report.report import Report
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tracekit.findings.claims import coverage
 from tracekit.findings.finding import Finding, Remedy
 from tracekit.findings.pipeline import pipeline_bubble
 from tracekit.findings.ranking import rank_findings, with_noise
@@ -164,6 +165,17 @@ def test_bubbles_are_told_of_without_those_behind_the_stage_that_is_named() -> N
     as_many = replace(bubbles, evidence={**bubbles.evidence, "ideal_bubble_ratio": 0.2})
     assert [each.text for each in rank_findings([as_many, stage], STEP_NS, causes)] == ["stage 1"]
     assert rank_findings([as_many], STEP_NS, causes)[0].text == bubbles.text
+
+
+def test_load_of_experts_explains_the_work_that_its_rank_has_more_of() -> None:
+    """GIVEN a rank with more work, whose experts get more tokens THEN that time is not told again as unexplained."""
+    causes = [
+        {"cause": "slow_more_work", "ranks": [1], "time_ns": 460},
+        {"cause": "compute", "ranks": [], "time_ns": 540},
+    ]
+    load = finding("experts of rank 1", rank=1, cause="expert_load", remedy="load", saving_ns=250, time_ns=460)
+    assert coverage(STEP_NS, causes, [load]).unexplained_ns == {}
+    assert coverage(STEP_NS, causes, []).unexplained_ns == {"slow_more_work": 460}
 
 
 def test_noise_comes_before_what_it_makes_uncertain_and_behind_ranks_that_are_clearly_slow() -> None:

@@ -33,7 +33,8 @@ from tracekit.explain.ddp.tables import (
 )
 from tracekit.explain.diagnosis.tables import PHASE_ACTIVITIES
 from tracekit.explain.fsdp.tables import FSDP_GATHERS, FSDP_REGATHERS, FSDP_UNITS, FsdpSum
-from tracekit.explain.kernels import KERNEL_TIMES, OPERATOR_TIMES, OperationSums, OperationTimes
+from tracekit.explain.kernels.by_name import KERNEL_TIMES, OPERATOR_TIMES, OperationSums, OperationTimes
+from tracekit.explain.kernels.by_shape import SHAPE_SUMS, ShapeSum, ShapeSums
 from tracekit.explain.model_parallel.tables import (
     EXPERT_COMMUNICATION_SUMS,
     EXPERT_EXCHANGES,
@@ -85,6 +86,21 @@ from tracekit.model.summary import Part, PipelineMembership, RankSummary
 from tracekit.rank.recorded_steps import FLIGHT_RECORDER, STEP_ENDS, WAITS
 
 DDP = DdpModule(module="model", bucket_cap_bytes=None, static_graph=False, find_unused=False, rebuilt=True, buckets=[])
+
+
+KERNEL_OF_SHAPE = ShapeSum(
+    phase="forward",
+    module="layers.*",
+    operator="aten::mm",
+    shapes="4x6, 6x5",
+    dtype="float32",
+    kernel="gemm",
+    kind="compute",
+    count=2,
+    total_ns=9,
+    flops=240,
+    size_bytes=296,
+)
 
 
 def one_row(table: type[Columnar]) -> Columnar:
@@ -165,6 +181,7 @@ LATER: dict[Part[Any], Any] = {
     ACTIONS: actions(("F", 0, 0, 10)),
     KERNEL_TIMES: OperationTimes(steps=2, sums=one_row(OperationSums)),  # type: ignore[arg-type]
     OPERATOR_TIMES: OperationTimes(steps=2, sums=one_row(OperationSums)),  # type: ignore[arg-type]
+    SHAPE_SUMS: ShapeSums(steps=2, rows=(KERNEL_OF_SHAPE,)),
 } | {
     part: one_row(part.type)
     for part in (

@@ -1,4 +1,4 @@
-"""The answer in one screen: at most 24 lines at 80 columns, whatever was recorded, and nothing in it contradicts the
+"""The answer in one screen: at most 30 lines at 80 columns, whatever was recorded, and nothing in it contradicts the
 JSON result.
 """
 
@@ -22,8 +22,8 @@ from tracekit.render.terminal import Extent, terminal_text
 WIDTH = 80
 
 
-def lines_of(report: Report) -> list[str]:
-    return terminal_text(report, width=WIDTH, extent="answer").splitlines()
+def lines_of(report: Report, width: int = WIDTH) -> list[str]:
+    return terminal_text(report, width=width, extent="answer").splitlines()
 
 
 def job(ranks: int, slow: int) -> Report:
@@ -68,10 +68,10 @@ def test_a_saving_beyond_what_it_is_about_says_why(
     assert saving_share_text(replace(found, remedy="data"), 100_000) == f"at most {text}"
 
 
-def assert_fits(report: Report) -> None:
-    lines = lines_of(report)
+def assert_fits(report: Report, width: int = WIDTH) -> None:
+    lines = lines_of(report, width)
     assert len(lines) <= LINES, "\n".join(lines)
-    assert [line for line in lines[:-1] if len(line) > WIDTH] == []
+    assert [line for line in lines[:-1] if len(line) > width] == []
     assert lines[-1].startswith("Next: tracekit report ")
 
 
@@ -89,7 +89,17 @@ def test_it_fits_one_screen_for_every_strategy(group: str) -> None:
 
 @pytest.mark.parametrize("name", ["dlrm_8xV100", "two_of_128", "gloo_rank34_of_300"])
 def test_it_fits_one_screen_on_public_traces(real_traces: Path, name: str) -> None:
-    assert_fits(analyze(str(real_traces / name)))
+    report = analyze(str(real_traces / name))
+    for width in (60, WIDTH, 120):
+        assert_fits(report, width)
+
+
+def test_a_legend_of_several_lines_leaves_fewer_rows() -> None:
+    """GIVEN a narrow terminal and eight ranks that look different, below a finding of any length."""
+    report = simulate(Case("fsdp", 3).spec()).report()
+    for count in range(8, 60, 4):
+        finding = replace(LONG, text="claim " * count, action=None)
+        assert_fits(with_findings(report, finding), 36)
 
 
 def test_the_blamed_rank_has_a_bar_even_of_many() -> None:

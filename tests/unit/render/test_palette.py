@@ -7,8 +7,15 @@ from importlib.resources import files
 
 import pytest
 
-from tracekit.render.palette import LOOKS, Look
+from tracekit.render.palette import LOOKS, Look, series_looks
 from tracekit.report.step_picture import PARTS
+
+# Some of those in tracing/base/color_scheme.html of catapult; chrome://tracing reads no trace that has another.
+CHROME_NAMES = {
+    *("background_memory_dump", "light_memory_dump", "detailed_memory_dump", "generic_work", "good", "bad", "terrible"),
+    *("olive", "rail_response", "rail_animation", "rail_idle", "rail_load", "heap_dump_child_node_arrow", "startup"),
+    *("thread_state_uninterruptible", "thread_state_iowait", "thread_state_running", "thread_state_runnable"),
+}
 
 
 def luminance(colour: str) -> float:
@@ -39,3 +46,19 @@ def test_the_page_has_the_same_colours_in_both_themes() -> None:
     style = (files("tracekit.render.page") / "assets" / "page.css").read_text("utf-8")
     for name in ("compute", "communication", "copy", "idle", "bubble"):
         assert re.findall(rf"--{name}: (#[0-9a-f]+);", style) == [LOOKS[name].colour] * 2
+
+
+def test_series_of_a_plot_that_are_no_parts_get_colours_that_no_part_has_there() -> None:
+    """GIVEN phases, of which one is a part of the picture, and waits THEN these keep their colours."""
+    data, *phases, waits = series_looks(["data", "forward", "backward", "optimizer", "other", "queued"])
+    assert (data, waits) == (LOOKS["data_loading"], LOOKS["waiting"])
+    assert len({look.colour for look in (data, *phases, waits)}) == 6
+    assert not any(look.is_hollow for look in phases)
+
+
+def test_chrome_has_white_for_outlines_and_a_name_for_each_other_colour() -> None:
+    named = {look.colour: look.chrome_name for look in LOOKS.values()}
+    assert {look.chrome_name for look in LOOKS.values() if look.is_hollow} == {"white"}
+    filled = [named[look.colour] for look in LOOKS.values() if not look.is_hollow and look is not LOOKS["transfer"]]
+    assert len(set(filled)) == len(filled)
+    assert set(filled) <= CHROME_NAMES

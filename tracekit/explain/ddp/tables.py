@@ -41,7 +41,7 @@ BUCKETS = Table(
         Column("end_ns", "int", "ns", "When its reduction ended, from the step's start."),
         Column("uncovered_ns", "int", "ns", "How much of its reduction no compute covers."),
         Column("added_ns", "int", "ns", "Of that what lies after the end of all reductions before it: adds up."),
-        Column("busbw_bps", "float?", "bytes/s", "Bus bandwidth of its transfer, from the last rank's arrival on."),
+        Column("busbw_bps", "float?", "B/s", "Bus bandwidth of its transfer, from the last rank's arrival on."),
     ),
 )
 BUCKETS_BY_INDEX = Table(
@@ -53,7 +53,7 @@ BUCKETS_BY_INDEX = Table(
         Column("total_ns", "float", "ns", "From its start to its end, waiting for other ranks included."),
         Column("uncovered_ns", "float", "ns", "How much of that no compute covers."),
         Column("added_ns", "float", "ns", "Of that what lies after the end of all reductions before it: adds up."),
-        Column("busbw_bps", "float?", "bytes/s", "Median bus bandwidth.", digits=2),
+        Column("busbw_bps", "float?", "B/s", "Median bus bandwidth.", digits=2),
         Column("worst_rank", "int", "", "Rank with most of it."),
         Column("worst_uncovered_ns", "float", "ns", "How much, mean over its steps."),
     ),

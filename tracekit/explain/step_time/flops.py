@@ -77,12 +77,11 @@ def flop_sums(recorded: RecordedSteps) -> FlopSums:
     flops: dict[tuple[str, bool], int] = defaultdict(int)
     unreadable = 0
     for (*key, again), times in alike.items():
-        operation = _operator(events.strings, key)
-        if operation is None:
+        _, dtype, operations = operation_of(events.strings, key) or ((), "", None)
+        if operations is None:
             unreadable += times
             uncounted.add(f"{events.strings[key[0]]} without shapes")
             continue
-        dtype, operations = operation
         dtype = "tf32" if dtype == "float32" and tf32 else dtype
         count[dtype, again] += times
         flops[dtype, again] += times * operations
@@ -112,10 +111,12 @@ def _devices(events: EventTable, lanes: Lanes) -> int:
 
 
 def flops_of(name: str, shapes: Dims, concrete: Sequence[object]) -> int | None:
-    """Return the operations of an operator in `MULTIPLYING`; None for shapes that it cannot have.
+    """Return the operations of an operator in `MULTIPLYING`; None for another, and for shapes that it cannot have.
 
     `shapes`: of its inputs. `concrete`: its inputs that are no tensors, as text.
     """
+    if name not in MULTIPLYING:
+        return None
     try:
         flops = _formula(name, shapes, concrete)
     except (IndexError, ValueError, ZeroDivisionError):
@@ -143,7 +144,7 @@ def _formula(name: str, shapes: Dims, concrete: Sequence[object]) -> int:
         case _ if name in ATTENTIONS:
             query, key, value = shapes[:3]
             return _scores(query, key) * (query[3] + value[3])
-        case _:
+        case _:  # the backward of one
             query, key, value = shapes[1:4]
             return _scores(query, key) * (3 * query[3] + 2 * value[3])  # scores again, and four gradients
 
@@ -191,17 +192,18 @@ def _scores(query: Sequence[int], key: Sequence[int]) -> int:
     return 2 * batch * heads * queries * key[2]
 
 
-def _operator(strings: Sequence[str], key: Sequence[int]) -> tuple[str, int] | None:
-    """Return data type and operations; None where the trace does not tell."""
+def operation_of(strings: Sequence[str], key: Sequence[int]) -> tuple[Dims, str, int | None] | None:
+    """Return the shapes of an operator's inputs, their data type, and its operations; None where shapes are unknown.
+
+    key: its name, shapes, types and other inputs, as numbers in `strings` or ABSENT.
+    """
     name, *texts = (None if number == ABSENT else strings[number] for number in key)
     shapes, types, concrete = (None if text is None else _decoded(text) for text in texts)
     if name is None or shapes is None or not all(map(_is_shape, shapes)):
         return None
-    flops = flops_of(name, shapes, concrete or ())  # type: ignore[arg-type]
-    if flops is None:
-        return None
     numbers = (dtype_index(text) for text in types or () if isinstance(text, str))
-    return next((DTYPES[number] for number in numbers if number != ABSENT), "unknown"), flops
+    dtype = next((DTYPES[number] for number in numbers if number != ABSENT), "unknown")
+    return shapes, dtype, flops_of(name, shapes, concrete or ())  # type: ignore[arg-type, return-value]
 
 
 def _is_shape(value: object) -> bool:

@@ -41,32 +41,55 @@ from tracekit.rank.recorded_steps import RecordedSteps
 from tracekit.stats.grouped import grouped, summed
 
 _H100_SXM = {"float64": 67.0, "float32": 67.0, "tf32": 494.7, "float16": 989.4, "bfloat16": 989.4, "float8": 1978.9}
-# The first pattern that matches counts. Figures of data sheets that only give sparse ones are halved.
+_H100_NVL = {"float64": 60.0, "float32": 60.0, "tf32": 417.5, "float16": 835.5, "bfloat16": 835.5}
+_H100_PCIE = {"float64": 51.0, "float32": 51.0, "tf32": 378.0, "float16": 756.0, "bfloat16": 756.0}
+_A100 = {"float64": 19.5, "float32": 19.5, "tf32": 156.0, "float16": 312.0, "bfloat16": 312.0}
+_MI300 = {
+    "float64": 163.4,
+    "float32": 163.4,
+    "tf32": 653.7,
+    "float16": 1307.4,
+    "bfloat16": 1307.4,
+    "float8": 2614.9,
+}
+_MEMORY = "memory"
+# 1e12 operations a second by data type, and TB/s of the device's memory. The first pattern that matches counts. Figures
+# of data sheets that only give sparse ones are halved.
 _DEVICES: tuple[tuple[str, dict[str, float]], ...] = (
     # NVIDIA GB200 NVL72 and DGX B200 data sheets
-    (r"\bGB200\b", {"float32": 80.0, "tf32": 1250.0, "float16": 2500.0, "bfloat16": 2500.0, "float8": 5000.0}),
-    (r"\bB200\b", {"float32": 75.0, "tf32": 1125.0, "float16": 2250.0, "bfloat16": 2250.0, "float8": 4500.0}),
-    # NVIDIA H200 and H100 Tensor Core GPU data sheets, by form factor
-    (r"\bH[12]00 NVL\b", {"float64": 60.0, "float32": 60.0, "tf32": 417.5, "float16": 835.5, "bfloat16": 835.5}),
-    (r"\bH200\b|\bGH200\b", _H100_SXM),
-    (r"\bH100 PCIe\b", {"float64": 51.0, "float32": 51.0, "tf32": 378.0, "float16": 756.0, "bfloat16": 756.0}),
-    (r"\bH100\b", _H100_SXM),
-    # NVIDIA A100 Tensor Core GPU data sheet
-    (r"\bA100\b", {"float64": 19.5, "float32": 19.5, "tf32": 156.0, "float16": 312.0, "bfloat16": 312.0}),
-    # NVIDIA A10, L4 and L40S data sheets
-    (r"\bA10\b", {"float32": 31.2, "tf32": 62.5, "float16": 125.0, "bfloat16": 125.0}),
-    (r"\bL4\b", {"float32": 30.3, "tf32": 60.0, "float16": 121.0, "bfloat16": 121.0, "float8": 242.5}),
-    (r"\bL40S\b", {"float32": 91.6, "tf32": 183.0, "float16": 362.0, "bfloat16": 362.0, "float8": 733.0}),
-    # NVIDIA V100 and T4 data sheets; neither has bfloat16 or TF32
-    (r"\bV100-PCIE\b", {"float64": 7.0, "float32": 14.0, "float16": 112.0}),
-    (r"\bV100-SXM", {"float64": 7.8, "float32": 15.7, "float16": 125.0}),
-    (r"\bT4\b", {"float32": 8.1, "float16": 65.0}),
-    # AMD Instinct MI300X, MI325X and MI250X data sheets (matrix operations; of the MI250X one of its two devices)
     (
-        r"\bMI3(?:00|25)X\b",
-        {"float64": 163.4, "float32": 163.4, "tf32": 653.7, "float16": 1307.4, "bfloat16": 1307.4, "float8": 2614.9},
+        r"\bGB200\b",
+        {"float32": 80.0, "tf32": 1250.0, "float16": 2500.0, "bfloat16": 2500.0, "float8": 5000.0, _MEMORY: 8.0},
     ),
-    (r"\bMI250X\b", {"float64": 47.9, "float32": 47.9, "float16": 191.5, "bfloat16": 191.5}),
+    (
+        r"\bB200\b",
+        {"float32": 75.0, "tf32": 1125.0, "float16": 2250.0, "bfloat16": 2250.0, "float8": 4500.0, _MEMORY: 8.0},
+    ),
+    # NVIDIA H200 and H100 Tensor Core GPU data sheets, by form factor. GH200 has one of two kinds of memory.
+    (r"\bH200 NVL\b", _H100_NVL | {_MEMORY: 4.8}),
+    (r"\bH100 NVL\b", _H100_NVL | {_MEMORY: 3.9}),
+    (r"\bH200\b", _H100_SXM | {_MEMORY: 4.8}),
+    (r"\bGH200\b", _H100_SXM),
+    (r"\bH100 PCIe\b", _H100_PCIE | {_MEMORY: 2.0}),
+    (r"\bH100\b", _H100_SXM | {_MEMORY: 3.35}),
+    # NVIDIA A100 Tensor Core GPU data sheet
+    (r"\bA100.*\b80GB\b", _A100 | {_MEMORY: 2.039}),
+    (r"\bA100\b", _A100 | {_MEMORY: 1.555}),
+    # NVIDIA A10, L4 and L40S data sheets
+    (r"\bA10\b", {"float32": 31.2, "tf32": 62.5, "float16": 125.0, "bfloat16": 125.0, _MEMORY: 0.6}),
+    (r"\bL4\b", {"float32": 30.3, "tf32": 60.0, "float16": 121.0, "bfloat16": 121.0, "float8": 242.5, _MEMORY: 0.3}),
+    (
+        r"\bL40S\b",
+        {"float32": 91.6, "tf32": 183.0, "float16": 362.0, "bfloat16": 362.0, "float8": 733.0, _MEMORY: 0.864},
+    ),
+    # NVIDIA V100 and T4 data sheets; neither has bfloat16 or TF32
+    (r"\bV100-PCIE\b", {"float64": 7.0, "float32": 14.0, "float16": 112.0, _MEMORY: 0.9}),
+    (r"\bV100-SXM", {"float64": 7.8, "float32": 15.7, "float16": 125.0, _MEMORY: 0.9}),
+    (r"\bT4\b", {"float32": 8.1, "float16": 65.0, _MEMORY: 0.32}),
+    # AMD Instinct MI300X, MI325X and MI250X data sheets (matrix operations; of the MI250X one of its two devices)
+    (r"\bMI300X\b", _MI300 | {_MEMORY: 5.3}),
+    (r"\bMI325X\b", _MI300 | {_MEMORY: 6.0}),
+    (r"\bMI250X\b", {"float64": 47.9, "float32": 47.9, "float16": 191.5, "bfloat16": 191.5, _MEMORY: 1.6}),
 )
 
 
@@ -149,7 +172,7 @@ def _work(summary: RankSummary, known: KnownWork) -> _RankWork:
 
 
 def _peak(summary: RankSummary, by_dtype: Mapping[str, int]) -> float | None:
-    peaks = peak_tflops(summary.device_name) if summary.device == "gpu" else {}
+    peaks = peak_rates(summary.device_name) if summary.device == "gpu" else {}
     if not sum(by_dtype.values()) or not by_dtype.keys() <= peaks.keys():
         return None
     of_one = sum(by_dtype.values()) / sum(flops / (peaks[dtype] * 1e12) for dtype, flops in by_dtype.items())
@@ -215,7 +238,7 @@ def _without_tensor_cores(works: Sequence[_RankWork]) -> list[Finding]:
     """Find products of float32 that would be faster on tensor cores, even at the device's peak."""
     gains = []
     for work in works:
-        peaks = peak_tflops(work.summary.device_name) if work.summary.device == "gpu" else {}
+        peaks = peak_rates(work.summary.device_name) if work.summary.device == "gpu" else {}
         flops = work.flops_by_dtype.get("float32", 0) / work.steps
         if work.summary[FLOPS].scalar_float32 and {"float32", "tf32"} <= peaks.keys():
             gains.append((flops / peaks["float32"] - flops / peaks["tf32"]) / 1e3)
@@ -235,8 +258,8 @@ def _without_tensor_cores(works: Sequence[_RankWork]) -> list[Finding]:
     ]
 
 
-def peak_tflops(device_name: str | None) -> dict[str, float]:
-    """Return 1e12 operations a second by data type, for a name as CUDA or ROCm reports it.
+def peak_rates(device_name: str | None) -> dict[str, float]:
+    """Return 1e12 operations a second by data type, and TB/s of "memory", for a name as CUDA or ROCm reports it.
 
     Empty for an unknown device.
     """

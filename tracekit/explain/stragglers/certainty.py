@@ -20,6 +20,9 @@ The largest of k candidates is large by chance, so p-values of Student's t count
 stands out is also apart from the others (the ratio of Dixon, 1950): no rank outside comes near one inside. Its delay
 shows in most steps, exceeds the errors of clocks, and is a notable share of the step.
 
+In recorded runs two healthy ranks differ by up to 5 % of a step in all steps of a short window, as other processes take
+a core for so long. So a likely delay is at least as long; a smaller one has to be sure.
+
 Bursts that hit one rank in most of the steps look like a delay. Recorded runs show one in q = 5 % of the steps,
 exponentially distributed with a mean of h = 6 % of a step, and another in the next step with a chance of r = 0.3. That
 one of k candidates has bursts in n steps, of which most are at least x, has about the chance
@@ -36,15 +39,14 @@ chance is one in the number of members. Fisher's method combines both.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.findings.finding import Certainty, Condition
-from tracekit.findings.thresholds import NOTABLE_SAVING
+from tracekit.findings.finding import Certainty, Condition, Threshold
+from tracekit.findings.thresholds import NOTABLE_SAVING, NOTABLE_SHARE
 from tracekit.model.events import Float64, Int64
 from tracekit.stats.uncertainty import student_quantile, student_tail
 
@@ -68,6 +70,7 @@ class _Rule:
     """What a grade takes.
 
     Attributes:
+        size: the least delay.
         alpha: how often the largest of all candidates may exceed the threshold by chance, if noise were normal. Bursts
             make its tails heavier, so a sure verdict needs a small one.
         persistence: share of the steps that show the delay.
@@ -76,6 +79,7 @@ class _Rule:
         bursts: how often bursts of one of all candidates may exceed the threshold; 1 where they do not count.
     """
 
+    size: Threshold
     alpha: float
     persistence: float
     apart: float
@@ -84,8 +88,8 @@ class _Rule:
 
 
 _RULES: dict[Certainty, _Rule] = {
-    "sure": _Rule(alpha=1e-5, persistence=0.8, apart=0.5, steps=3, bursts=0.005),
-    "likely": _Rule(alpha=0.005, persistence=0.75, apart=0.5, steps=1),
+    "sure": _Rule(size=NOTABLE_SAVING, alpha=1e-5, persistence=0.8, apart=0.5, steps=3, bursts=0.005),
+    "likely": _Rule(size=NOTABLE_SHARE, alpha=0.005, persistence=0.75, apart=0.5, steps=1),
 }
 
 
@@ -183,7 +187,7 @@ class Grading:
         error_ns, freedom = self._noise(evidence)
         quantile = student_quantile(1 - _RULES[grade].alpha / max(self.candidates, 1), freedom)
         bursts_ns = self._bursts_ns(len(evidence.series_ns), _RULES[grade].bursts)
-        return max(quantile * error_ns, bursts_ns, evidence.clock_ns, NOTABLE_SAVING * self.step_ns)
+        return max(quantile * error_ns, bursts_ns, evidence.clock_ns, _RULES[grade].size * self.step_ns)
 
     def _bursts_ns(self, steps: int, chance: float) -> float:
         """Return the delay that bursts in all steps exceed with this chance, for the candidate with the largest."""
@@ -192,9 +196,13 @@ class Grading:
         return BURST_SHARE * self.step_ns / most * math.log(max(of_any / chance, 1.0)) if chance < 1 else 0.0
 
     def grade(self, evidence: Evidence) -> Certainty | None:
-        """Return how sure it is that the candidate delays the others; None if that is not even likely."""
-        grades: Sequence[Certainty] = ("sure", "likely") if self.complete else ("likely",)
-        return next((grade for grade in grades if self.lacks(evidence, grade) is None), None)
+        """Return how sure it is that the candidate delays the others; None if that is not even likely.
+
+        What would be sure is likely where something is missing.
+        """
+        if self.lacks(evidence, "sure") is None:
+            return "sure" if self.complete else "likely"
+        return "likely" if self.lacks(evidence, "likely") is None else None
 
     def lacks(self, evidence: Evidence, grade: Certainty) -> Lack | None:
         """Return the first thing that a grade takes and a candidate does not have; None if it has all."""
@@ -205,7 +213,7 @@ class Grading:
         rule, size_ns, only_step = _RULES[grade], evidence.size_ns, evidence.last_arrivals
         share = size_ns / self.step_ns
         what = "delay in the median step, as a share of the step"
-        result: list[tuple[Lack, Condition]] = [("size", Condition(what=what, value=share, bound=NOTABLE_SAVING))]
+        result: list[tuple[Lack, Condition]] = [("size", Condition(what=what, value=share, bound=rule.size))]
         if only_step is None:
             least_ns, what = self.threshold_ns(evidence, grade), "delay, against what noise and clocks explain"
             result.append(("significance", Condition(what=what, value=size_ns / least_ns, bound=1, unit="times")))

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from tracekit.explain.kernels import OPERATOR_TIMES
+from tracekit.explain.kernels.by_name import OPERATOR_TIMES
 from tracekit.explain.pauses.tables import PAUSE_TIMES
 from tracekit.explain.step_time.tables import IDLE_SUMS, HostLocation
 from tracekit.model.columnar import Columnar

@@ -18,7 +18,7 @@ from itertools import compress
 
 import numpy as np
 
-from tracekit.explain.kernels import OPERATOR_TIMES
+from tracekit.explain.kernels.by_name import OPERATOR_TIMES
 from tracekit.explain.model_parallel.tables import EXPERT_EXCHANGES
 from tracekit.explain.pauses.pauses import pauses_behind_delays
 from tracekit.explain.pauses.tables import PAUSE_TIMES

@@ -38,8 +38,8 @@ WHATIF_SLOWDOWNS = Table(
         Column("slowdown", "float", "ratio", "The step with it alone by the ideal one (S).", form="factor", digits=3),
     ),
     Display(
-        "Slowdown S if only this is as measured and all else ideal",
-        "what={of} {name} | S=slowdown",
+        "Slowdown if only this is as measured and all else ideal",
+        "what={of} {name} | slowdown",
         most=8,
         sort="slowdown",
     ),

@@ -164,7 +164,7 @@ def what_if(graph: OperationGraph) -> WhatIf:
     by_rank, bound_ns = _slowdown_by_rank(replays, by_stage, notes), replays.largest_possible_delay_ns
     slowness_ns = replayed_ns - ideal_ns
     if replays.are_long:
-        notes.append("very many operations: the slowdown S of each type is left out, and few ranks and links are tried")
+        notes.append("very many operations: the slowdown of each type is left out, and few ranks and links are tried")
     if len(steps_ns) == 1:
         notes.append("one step: how much savings differ from step to step is not known")
 
@@ -214,12 +214,12 @@ def _slowdown_by_rank(replays: Replays, by_stage: Mapping[int, float], notes: li
     slowest_first = sorted(bound_ns, key=lambda rank: (-bound_ns[rank], rank))
     count = min(len(bound_ns), max(_REPLAYED_RANKS, _slowest_count(len(bound_ns))))
     if count * sum(duration_ns.size for duration_ns in replays.measured) > _MOST_REPLAYED_OPERATIONS:
-        notes.append(f"the slowdown S of each of {count} ranks would take too many replays; left out")
+        notes.append(f"the slowdown of each of {count} ranks would take too many replays; left out")
         return {}
     replayed, others = slowest_first[:count], slowest_first[count:]
     if others and replays.ideal_ns:
         notes.append(
-            f"the slowdown S of the {count} of {len(bound_ns)} ranks whose operations last longest beyond the ideal; "
+            f"the slowdown of the {count} of {len(bound_ns)} ranks whose operations last longest beyond the ideal; "
             f"that of no other is above {1 + bound_ns[others[0]] / replays.ideal_ns:.3f}"
         )
     return replays.slowdowns(lambda group: np.where(np.isin(group.rank, replayed), group.rank, -1))

@@ -24,7 +24,7 @@ from tracekit.read.decode.field_values import (
     to_nanoseconds,
     to_track_id,
 )
-from tracekit.read.decode.operators import COMMUNICATION_PREFIXES, MULTIPLYING
+from tracekit.read.decode.operators import COMMUNICATION_PREFIXES, SIZED
 from tracekit.read.decode.table import (
     COLLECTIVE_NUMBERS,
     COLLECTIVE_TEXT,
@@ -70,7 +70,7 @@ class ColumnBuilder:
         self._other_phases: Counter[str] = Counter()
         self._open: dict[tuple[Scalar, Scalar], list[RawEvent]] = {}
         self._communication_names: dict[int, bool] = {}
-        self._multiplying_names: dict[int, bool] = {}
+        self._sized_names: dict[int, bool] = {}
         self._dense = DENSE | {"extra_args": np.int32, "position": np.int32} if extra_args else DENSE
         self._columns: dict[str, list[np.ndarray]] = {name: [] for name in self._dense}
         self._collectives: dict[str, list[int]] = {
@@ -225,7 +225,7 @@ class ColumnBuilder:
         if unseen := set(names) - known.keys():
             texts = list(strings)
             known.update({name: texts[name].startswith(COMMUNICATION_PREFIXES) for name in unseen})
-            self._multiplying_names.update({name: texts[name] in MULTIPLYING for name in unseen})
+            self._sized_names.update({name: texts[name] in SIZED for name in unseen})
         collectives = self._collectives
         for row, (name, a) in enumerate(zip(names, arguments, strict=True), start=self._rows):
             if a.collective is None and not known[name]:
@@ -239,9 +239,9 @@ class ColumnBuilder:
             self._add_shapes(collectives, a)
 
     def _add_operators(self, names: list[int], arguments: list[RawArguments]) -> None:
-        multiplying, operators = self._multiplying_names, self._operators
+        sized, operators = self._sized_names, self._operators
         for row, name in enumerate(names):
-            if multiplying[name]:
+            if sized[name]:
                 operators["row"].append(self._rows + row)
                 self._add_shapes(operators, arguments[row])
 

@@ -25,6 +25,20 @@ MULTIPLYING = frozenset(
 None of them calls another one, except for wrappers that dispatch to an operator of the same name.
 """
 
+STREAMING = frozenset(
+    (
+        *("aten::add", "aten::add_", "aten::sub", "aten::mul", "aten::mul_", "aten::div", "aten::div_", "aten::copy_"),
+        *("aten::relu", "aten::threshold_backward", "aten::gelu", "aten::gelu_backward", "aten::silu"),
+        *("aten::silu_backward", "aten::_softmax", "aten::_softmax_backward_data", "aten::_log_softmax"),
+        *("aten::native_layer_norm", "aten::native_layer_norm_backward", "aten::_fused_rms_norm"),
+        *("aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::native_dropout"),
+    )
+)
+"""Operators that read their inputs once and write a result as large as the largest of them."""
+
+SIZED = MULTIPLYING | STREAMING
+"""Operators whose inputs are kept."""
+
 COMMUNICATION_PREFIXES = (
     "c10d::",
     "gloo:",

@@ -17,7 +17,7 @@ from tracekit.explain.step_time.step_lengths import step_lengths
 from tracekit.model.events import PROFILER_OPTIONS
 from tracekit.model.run import Run, ranks_text
 from tracekit.model.table import rows_of
-from tracekit.model.texts import count_text, milliseconds, percent, safe_text, shortened, unicode_text
+from tracekit.model.texts import count_text, milliseconds, percent, shortened, unicode_text
 from tracekit.render.json_result import json_document
 from tracekit.stats.uncertainty import pseudomedian
 
@@ -115,11 +115,6 @@ def _steps(run: Run, name: str, *, is_baseline: bool) -> dict[str, Any]:
         "lengths_ns": [round(length_ns) for length_ns in lengths_ns.tolist()],
         "typical_ns": round(pseudomedian(lengths_ns)),
     }
-
-
-def line_of(label: str, text: str, width: int) -> str:
-    """Return a label and a text in one line of at most that width, whose end may be cut."""
-    return shortened(safe_text(f"{label:11}{text}"), width)
 
 
 def run_text(run: Run) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from tracekit.comparison.comparison import Comparison
 from tracekit.comparison.tables import CAUSE_CHANGES, EXPLORED_CHANGES, RUN_DIFFERENCES
 from tracekit.errors import UsageError
 from tracekit.model.table import rows_of
-from tracekit.model.texts import safe_text, shortened
+from tracekit.model.texts import safe_text
 from tracekit.render.answer import wrapped_lines
 from tracekit.render.comparison.document import (
     advice_text,
@@ -20,7 +21,6 @@ from tracekit.render.comparison.document import (
     comparison_json,
     difference_text,
     explored_text,
-    line_of,
     noise_text,
     remark_text,
     run_text,
@@ -38,6 +38,7 @@ SUFFIXES = (".html", ".json", ".md", ".txt")
 _SHOWN_CAUSES = 5
 _SHOWN_EXPLORED = 5
 _SHOWN_DIFFERENCES = 5
+_MOST_LINES = 3  # of a note, and of what stands out or differs; the verdict is never cut
 _NUMBERS = 36  # columns of three numbers
 _LEAST_SHARE = 0.0005  # of the step: less prints as no change
 
@@ -66,8 +67,8 @@ def _lines(comparison: Comparison, width: int) -> list[object]:
     """Return the lines, none of them longer than `width` but for the command, which a shell takes in one piece."""
     blank = text_line("")
     lines: list[object] = [
-        text_line(line_of("baseline", runs_text(comparison.baselines), width)),
-        text_line(line_of("candidate", run_text(comparison.candidate), width)),
+        *wrapped_lines(runs_text(comparison.baselines), "baseline   ", width, 2, ""),
+        *wrapped_lines(run_text(comparison.candidate), "candidate  ", width, 2, ""),
         blank,
         *wrapped_lines(verdict_text(comparison), "", width, None, "bold"),
         *wrapped_lines(noise_text(comparison), "", width, None, ""),
@@ -75,14 +76,14 @@ def _lines(comparison: Comparison, width: int) -> list[object]:
     if advice := advice_text(comparison):
         lines += wrapped_lines(advice, "", width, None, "")
     if remark := remark_text(comparison):
-        lines += wrapped_lines(remark, "! ", width, 2, "yellow")
+        lines += wrapped_lines(remark, "! ", width, _MOST_LINES, "yellow")
     lines += [blank, *_cause_lines(comparison, width), blank]
     if standing_out := _standing_out(comparison):
         shown = " · ".join(map(explored_text, standing_out[:_SHOWN_EXPLORED]))
-        lines += wrapped_lines(f"(exploratory) {shown}", "look at    ", width, 2, "")
+        lines += wrapped_lines(f"(exploratory) {shown}", "look at    ", width, _MOST_LINES, "")
     if differences := rows_of(comparison, "differences"):
         shown = " · ".join(map(difference_text, differences[:_SHOWN_DIFFERENCES]))
-        lines += wrapped_lines(shown, "differs    ", width, 2, "")
+        lines += wrapped_lines(shown, "differs    ", width, _MOST_LINES, "")
     return [*lines, next_command("analyze", comparison.candidate)]
 
 
@@ -101,13 +102,14 @@ def _cause_lines(comparison: Comparison, width: int) -> list[Text]:
     grid = grid_of(CAUSE_CHANGES, shown)
     room = max(min(width, 100) - _NUMBERS, 20)
 
-    def line(cells: Sequence[str], style: str = "") -> Text:
+    def lines(cells: Sequence[str], style: str = "") -> list[Text]:
         what, *numbers = cells
-        return text_line(
-            f"{shortened(safe_text(what), room):{room}}" + "".join(f"{cell:>12}" for cell in numbers), style
-        )
+        first, *more = textwrap.wrap(safe_text(what), room, subsequent_indent="  ")
+        numbered = f"{first:{room}}" + "".join(f"{cell:>12}" for cell in numbers)
+        return [text_line(text, style) for text in (numbered, *more)]
 
-    return [line([f"{causes_title(comparison)} (ms)", *grid.heads[1:]], "bold"), *map(line, grid.rows)]
+    head = lines([f"{causes_title(comparison)} (ms)", *grid.heads[1:]], "bold")
+    return [*head, *(line for row in grid.rows for line in lines(row))]
 
 
 def comparison_markdown(comparison: Comparison) -> str:

@@ -43,6 +43,7 @@ from tracekit.render.merged.derived_tracks import (
     tracks_of_recording,
 )
 from tracekit.render.merged.plan import RankPlan
+from tracekit.render.palette import look_of
 from tracekit.render.slices import TraceWriter
 
 _CPU = 0
@@ -141,7 +142,7 @@ class _Page:
         if track.name not in self._tracks:
             name = track_name(track.name, self._plan.summary.rank)
             self._tracks[track.name] = self._writer.add_track(name, parent=self._derived, order=len(self._tracks))
-        self._writer.write_slices(self._tracks[track.name], track.slices)
+        self._writer.write_slices(self._tracks[track.name], replace(track.slices, look=look_of(track.name)))
 
     def add_counter(self, counter: CounterValues) -> None:
         if len(counter.time_ns):

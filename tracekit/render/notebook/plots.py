@@ -18,6 +18,7 @@ from tracekit.explain.whatif.tables import WHATIF
 from tracekit.model.table import Table, rows_of, tables_of
 from tracekit.model.texts import safe_text, shortened
 from tracekit.render.grid import bars_of
+from tracekit.render.palette import Look, series_looks
 from tracekit.render.sections.text import rows_to_show
 from tracekit.report.report import Report
 from tracekit.report.shown_ranks import ranks_to_show
@@ -35,8 +36,6 @@ _A_STEP = "ms a step"
 Row = dict[str, Any]
 Drawing = Callable[[Report, Any, "Axes | None"], "Axes"]
 
-# Blue, orange, green, ... of Okabe and Ito, which people who do not see all colours can tell apart.
-_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 _HATCHES = ("", "//", "..", "xx", "\\\\", "oo", "++", "")
 _SIZE_UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 _LONGEST_LABEL = 60
@@ -240,11 +239,10 @@ def draw_bars(
     """
     ax = _axes(ax, len(labels) if any(map(any, segments.values())) else 0, title)
     rows, ends = range(len(labels)), [0.0] * len(labels)
-    for number, (name, lengths) in enumerate(segments.items()):
+    for number, (look, (name, lengths)) in enumerate(zip(series_looks(segments), segments.items(), strict=True)):
         if not any(lengths):
             continue
-        style: dict[str, Any] = {"color": _COLORS[number % len(_COLORS)], "hatch": _HATCHES[number % len(_HATCHES)]}
-        ax.barh(rows, lengths, left=ends, label=label(name), edgecolor="white", linewidth=0.5, **style)
+        ax.barh(rows, lengths, left=ends, label=label(name), **_bar_style(look, number))
         ends = [end + length for end, length in zip(ends, lengths, strict=True)]
     if errors is not None:
         ax.errorbar(ends, rows, xerr=errors, fmt="none", ecolor="black", capsize=3)
@@ -267,10 +265,9 @@ def draw_spans(
     spans: for each kind its spans: the index of the row, begin, length, and a short text in it.
     """
     ax = _axes(ax, len(labels), title)
-    for number, (kind, of_kind) in enumerate(spans.items()):
+    for number, (look, (kind, of_kind)) in enumerate(zip(series_looks(spans), spans.items(), strict=True)):
         rows, begins, lengths, texts = zip(*of_kind, strict=True) if of_kind else ((), (), (), ())
-        style: dict[str, Any] = {"color": _COLORS[number % len(_COLORS)], "hatch": _HATCHES[number % len(_HATCHES)]}
-        bars = ax.barh(rows, lengths, left=begins, label=label(kind), edgecolor="white", linewidth=0.5, **style)
+        bars = ax.barh(rows, lengths, left=begins, label=label(kind), **_bar_style(look, number))
         if any(texts):
             ax.bar_label(bars, labels=list(texts), label_type="center", fontsize=7, color="white")
     _finish(ax, labels, title, unit)
@@ -283,13 +280,20 @@ def draw_points(
 ) -> Axes:
     """Draw points on logarithmic axes, a colour and mark for each group, and return the axes."""
     ax = _axes(ax, _ROWS_OF_POINTS if groups else 0, title)
-    for number, (name, (across, up)) in enumerate(groups.items()):
-        mark = "osD^v<>P"[number % 8]
-        ax.scatter(across, up, label=label(name), color=_COLORS[number % len(_COLORS)], marker=mark)
+    for number, (look, (name, (across, up))) in enumerate(zip(series_looks(groups), groups.items(), strict=True)):
+        ax.scatter(across, up, label=label(name), color=look.colour, marker="osD^v<>P"[number % 8])
     ax.set(xscale="log", yscale="log", xlabel=x, ylabel=y, title=label(title, _LONGEST_TITLE))
     ax.grid(alpha=0.3)
     ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return ax
+
+
+def _bar_style(look: Look, number: int) -> dict[str, Any]:
+    """Return how the bars of a series are drawn: those in which nothing is done as outlines."""
+    if look.is_hollow:
+        return {"facecolor": "none", "edgecolor": look.colour}
+    hatch = _HATCHES[number % len(_HATCHES)]
+    return {"facecolor": look.colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.5}
 
 
 def _axes(ax: Axes | None, rows: int, title: str) -> Axes:

@@ -103,13 +103,17 @@ class Skew(TypedDict):
 
     Attributes:
         row: Index into `result.collectives`.
+        skew_ns, last_rank, step: int [n], of each instance; a rank is null within `error_ns`. Empty above MOST_DOTS.
         quantiles_ns: int [7]: minimum, 5 %, 25 %, median, 75 %, 95 %, maximum of the skews of its instances.
         edges_ns: int [k + 1], bounds of the histogram's bins; on a logarithmic scale but for the first, which is 0.
-        counts: int [k], instances in each bin; the last one includes its upper bound.
+        counts: int [k], instances in each bin; the last one includes its upper bound. Both are empty unless skew_ns is.
         error_ns: Uncertainty of a skew; what is below it is not significant. Null: clocks that cannot be compared.
     """
 
     row: int
+    skew_ns: list[int]
+    last_rank: list[int | None]
+    step: list[int]
     quantiles_ns: list[int]
     edges_ns: list[int]
     counts: list[int]

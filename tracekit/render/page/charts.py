@@ -57,6 +57,7 @@ METRICS: tuple[tuple[str, str, str], ...] = (
 _QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 _BINS = 24
 _SMALLEST_NS = 1_000  # the upper bound of the first bin
+MOST_DOTS = 32  # instances that are drawn one by one; a histogram has no fewer numbers
 
 # ---- a single step -----------------------------------------------------------------------------------------------
 MOST_ACTIONS = 4096
@@ -180,10 +181,15 @@ def skews_and_bandwidths(groups: Iterable[TimesOfGroup], result: dict[str, Any])
     }
     if not row_of:
         return [], []
-    found = {row_of[key]: times for times in collective_distributions(groups) if (key := _key(times)) in row_of}
+    found = {
+        row_of[key]: (times, of_group)
+        for of_group in groups
+        for times in collective_distributions([of_group])
+        if (key := _key(times)) in row_of
+    }
     skews, bandwidths = [], []
-    for row, times in sorted(found.items()):
-        skews.append(_skew(row, times))
+    for row, (times, of_group) in sorted(found.items()):
+        skews.append(_skew(row, times, of_group))
         if (point := _bandwidth(row, result["collectives"][row], times.transfer_ns)) is not None:
             bandwidths.append(point)
     return skews, bandwidths
@@ -193,17 +199,23 @@ def _key(times: CollectiveTimesOfSize) -> tuple[int, str, int | None]:
     return times.group, times.kind, times.size_bytes
 
 
-def _skew(row: int, times: CollectiveTimesOfSize) -> Skew:
-    skew_ns = times.skew_ns
+def _skew(row: int, times: CollectiveTimesOfSize, of_group: TimesOfGroup) -> Skew:
+    skew_ns, (matched, group) = times.skew_ns, of_group
+    dots = times.instances if len(skew_ns) <= MOST_DOTS else times.instances[:0]
+    last = matched.ranks[group.late_ns[:, dots].argmax(axis=0)].tolist()
+    is_sure = [times.error_ns is not None and late_ns > times.error_ns for late_ns in group.skew_ns[dots].tolist()]
     top = max(int(skew_ns.max()), 2 * _SMALLEST_NS)
     edges_ns = np.unique(np.geomspace(_SMALLEST_NS, top, _BINS).round().astype(np.int64))
     edges_ns[-1] = top
     edges_ns = np.concatenate(([0], edges_ns))
     return Skew(
         row=row,
+        skew_ns=group.skew_ns[dots].tolist(),
+        last_rank=[rank if sure else None for rank, sure in zip(last, is_sure, strict=True)],
+        step=matched.step[group.instance[dots]].tolist(),
         quantiles_ns=[int(value) for value in np.quantile(skew_ns, _QUANTILES, method="inverted_cdf")],
-        edges_ns=edges_ns.tolist(),
-        counts=np.histogram(skew_ns, bins=edges_ns)[0].tolist(),
+        edges_ns=[] if len(dots) else edges_ns.tolist(),
+        counts=[] if len(dots) else np.histogram(skew_ns, bins=edges_ns)[0].tolist(),
         error_ns=times.error_ns,
     )
 

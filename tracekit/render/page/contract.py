@@ -33,7 +33,7 @@ from tracekit.render.page.chart_contract import (
     Skew,
 )
 
-CONTRACT_VERSION = 2
+CONTRACT_VERSION = 3
 DATA_ID = "tracekit-data"
 """The id of the data block's element."""
 
@@ -48,8 +48,8 @@ class Header(TypedDict):
     """The first lines of the page.
 
     Attributes:
-        title: The run, as the terminal's headline names it.
-        facts: The two lines below it: ranks, devices, parallelism; then steps and their length.
+        title: The name of the run: of its folder, with the attempt if it has several.
+        facts: Ranks, devices, parallelism; steps and their length; where the run is, with its id.
         rank_count: Ranks that were found, with those that only serve others.
         missing: Ranks that were not found, as "3, 5-7"; null: none is missing.
         unmeasured: Ranks without usable device records, in the same form; null: none.
@@ -86,6 +86,7 @@ class FindingView(TypedDict):
         phase: The phase that it names; null: none.
         section: The part of the page with its tables: one of `SECTIONS` in the analysis, such as "stragglers"; null.
         open_command: The command that shows these ranks and steps in Perfetto.
+        explain_command: The command that says what the finding means, and how it was decided in this run.
         markdown: The finding for a pull request.
     """
 
@@ -99,6 +100,7 @@ class FindingView(TypedDict):
     phase: str | None
     section: str | None
     open_command: str
+    explain_command: str
     markdown: str
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Any, Literal
 
 from tracekit.explain.diagnosis.tables import cause_name
@@ -35,14 +36,16 @@ _PART: dict[str, Literal["compute", "communication", "bubble", "other"]] = {
 def header(report: Report, result: dict[str, Any]) -> Header:
     """Return the first lines of the page. `result`: the JSON result."""
     run = report.run
-    title, *facts = headline(run, _WIDTH).plain.split("\n")
+    path, *facts = headline(run, _WIDTH).plain.split("\n")
+    name = safe_text(PurePath(run.path).name) or path
+    title = f"{name}, attempt {run.attempt}" if run.attempt else name
     steps, lengths = sorted(run.common_steps()), step_lengths(run)
     unmeasured = [row["rank"] for row in result["run"]["unmeasured_ranks"]]
     comparable = clocks_are_comparable(run.ranks, run.clocks)
     error_ns = largest_pair_error_ns(run.clocks) if comparable else None
     return Header(
         title=title,
-        facts=facts,
+        facts=facts if title == path else [*facts, path],
         rank_count=len(run.ranks),
         missing=format_ranges(run.missing_ranks) if run.missing_ranks else None,
         unmeasured=format_ranges(unmeasured) if unmeasured else None,
@@ -100,6 +103,7 @@ def _finding_view(report: Report, finding: Finding, step_ns: int) -> FindingView
         phase=_text_of(finding, "phase"),
         section=_text_of(finding, "section"),
         open_command=command,
+        explain_command=safe_text(shlex.join(["tracekit", "explain", finding.id, *run.arguments])),
         markdown=_markdown(finding, text, command, step_ns),
     )
 

@@ -20,7 +20,7 @@ from tracekit.render.page.contract import (
     PageData,
 )
 
-MOST_CODE_BYTES = 200_000
+MOST_CODE_BYTES = 160_000
 """Of template, scripts and styles together."""
 
 _FEW_RANKS, _MANY_RANKS = 8, 4096
@@ -33,7 +33,7 @@ _REFERRED_TO = ("groups", "collectives", "findings")
 
 T = TypeVar("T")
 
-_WITH_COMMAND = ("open_command", "markdown")
+_WITH_COMMAND = ("open_command", "explain_command", "markdown")
 _PLAIN = (int, float, type(None))  # most values are: they are not worth a call
 
 

@@ -257,14 +257,10 @@ def _locations(breakdown: Breakdown, ranks: list[Row]) -> list[object]:
 def whatif_table(result: WhatIf) -> list[object]:
     """Return what each change would save, then where the slowness comes from."""
     blocks: list[object] = [f"  {replay_summary(result)}"]
-    explained = []
     if result.slowest_ranks_share is not None:
-        explained.append(f"the slowest 3 % of the ranks explain {result.slowest_ranks_share:.0%} of the slowdown (M_W)")
+        blocks.append(f"  The slowest 3 % of the ranks explain {_part_text(result.slowest_ranks_share)} of that.")
     if result.last_stage_share is not None:
-        explained.append(f"the last stage explains {result.last_stage_share:.0%} of it (M_S)")
-    if explained:
-        text = ", ".join(explained)
-        blocks.append(f"  {text[0].upper()}{text[1:]}.")
+        blocks.append(f"  The last stage explains {_part_text(result.last_stage_share)} of that.")
     blocks.append("")
     blocks += (
         _drawn(whatif_columns.WHATIF, change_rows(result))
@@ -275,12 +271,17 @@ def whatif_table(result: WhatIf) -> list[object]:
     return blocks + [statement("info", note) for note in result.notes]
 
 
+def _part_text(share: float) -> str:
+    """Return a share in words where it is none or all: who is faster than the ideal step makes up for others."""
+    return "none" if share < 0.005 else "all" if share > 0.995 else f"{share:.0%}"
+
+
 def replay_summary(result: WhatIf) -> str:
     """Return a sentence on the step as measured, as replayed, and ideal."""
     return (
         f"A step takes {milliseconds(result.measured_ns)} ms; replayed {milliseconds(result.replayed_ns)} ms "
-        f"({result.replay_error:+.1%}). If all ranks and steps were alike, it would take "
-        f"{milliseconds(result.ideal_ns)} ms: the slowdown S is {result.slowdown:.3f}."
+        f"({percent(result.replay_error, 1, '+')}). If all ranks and steps were alike, it would take "
+        f"{milliseconds(result.ideal_ns)} ms: the slowdown is {result.slowdown:.3f}."
     )
 
 

@@ -9,15 +9,8 @@ import numpy as np
 
 from benchmarks.exchanges import rank, run_of
 from tests.builders import TraceBuilder, write_run
-from tracekit.explain.kernels import (
-    KERNEL_TIMES,
-    MOST_OF_RANK,
-    MOST_SHOWN,
-    Kernels,
-    OperationSums,
-    OperationTimes,
-    kernels,
-)
+from tracekit.explain.kernels.by_name import KERNEL_TIMES, MOST_OF_RANK, MOST_SHOWN, OperationSums, OperationTimes
+from tracekit.explain.kernels.sections import Kernels, kernels
 from tracekit.loading.load import load
 from tracekit.model.table import rows_of
 from tracekit.render.terminal import terminal_text
@@ -143,7 +136,7 @@ def test_the_terminal_shows_functions_and_milliseconds_a_step(tmp_path: Path) ->
 
     lines = terminal_text(report, extent="sections").splitlines()
 
-    (kernel,) = [line.split() for line in lines if "gemm" in line]
+    kernel = next(line.split() for line in lines if "gemm" in line)
     assert kernel == ["gemm", "1", "4.00", "4.00", "4.00", "0:", "4.00"]
     assert any(line.split() == ["aten::mm", "1", "0.05", "0.05", "0.05", "0:", "0.05"] for line in lines)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.builders import TraceBuilder
-from tracekit.explain.step_time.roofline import KnownWork, Roofline, peak_tflops, roofline
+from tracekit.explain.step_time.roofline import KnownWork, Roofline, peak_rates, roofline
 from tracekit.loading.load import load
 from tracekit.model.table import records
 from tracekit.render.sections.lines import of_roofline
@@ -174,4 +174,4 @@ def test_work_that_was_not_counted_makes_it_a_lower_bound(tmp_path: Path) -> Non
     ],
 )
 def test_peaks_by_name(name: str | None, bfloat16: float | None) -> None:
-    assert peak_tflops(name).get("bfloat16") == bfloat16
+    assert peak_rates(name).get("bfloat16") == bfloat16

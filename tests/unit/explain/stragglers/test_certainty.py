@@ -69,8 +69,15 @@ def test_two_ranks_have_a_floor_of_noise(size: int, expected: Certainty | None) 
 
 
 def test_few_steps_have_a_floor_of_noise() -> None:
-    counted = evidence([350] * 3)
-    assert (grade_of(counted, steps=3), grade_of(counted, steps=4)) == (None, "likely")
+    """GIVEN no noise, WHEN three steps were recorded in place of four, THEN twice as much is assumed."""
+    three, four = (Grading(step_ns=STEP_NS, candidates=16, ranks=8, steps=steps) for steps in (3, 4))
+    assert three.noise_ns(evidence([600] * 3)) == pytest.approx(2 * four.noise_ns(evidence([600] * 3)))
+
+
+def test_a_small_delay_is_sure_or_not_named() -> None:
+    """Healthy ranks differ by up to 5 % of a step in all steps of a short window."""
+    assert grade_of(evidence([450] * 20)) == "sure"
+    assert grade_of(evidence([450] * 4, noise=150)) is None
 
 
 def test_errors_of_clocks_hide_a_delay() -> None:

@@ -124,5 +124,5 @@ def test_of_many_ranks_those_are_replayed_that_can_delay_the_job_most() -> None:
     assert result.slowest_ranks_share == pytest.approx(
         (1010 - (997 + 10)) / (1010 - (mean_ns + 10))
     )  # 3 % of 70 ranks are 3
-    (note,) = [note for note in result.notes if note.startswith("the slowdown S of the 64 of 70 ranks")]
+    (note,) = [note for note in result.notes if note.startswith("the slowdown of the 64 of 70 ranks")]
     assert note.endswith("is above 1.000")

@@ -49,8 +49,8 @@ def test_a_slower_run() -> None:
         (report_of_steps(longer(0.1)), "equivalent: a step takes as long, within 3.0% (+0.1%;"),
         (report_of_steps(longer(1.5)), "inconclusive: a step takes 1.50 ms (1.5%) longer, but noise leaves open"),
         (
-            report_of_steps(STEADY[:2]),
-            "inconclusive: a step takes 0.50 ms (0.5%) longer, and few steps do not show how",
+            report_of_steps(STEADY[:1]),
+            "inconclusive: a step takes as long, and few steps do not show how",
         ),
     ],
 )
@@ -66,7 +66,7 @@ def test_an_inconclusive_comparison_says_what_would_decide() -> None:
     assert "more steps cannot decide: runs may differ by as much though nothing is changed" in near
 
 
-def test_what_was_repaired_is_said_in_two_lines_at_most() -> None:
+def test_what_was_repaired_is_said_once() -> None:
     note = Note(id="truncated", severity="warning", rank=1, file="r1", text="rank 1: r1: cut off at byte 1500" * 9)
     lines = shown(compare([report_of_steps(STEADY)], report_of_steps(STEADY, path="branch", notes=(note, note))))
     assert [line[:42] for line in lines if line.startswith("! ")] == ["! branch: rank 1: r1: cut off at byte 1500"]

@@ -15,6 +15,7 @@ from tracekit.api import Report
 from tracekit.errors import UsageError
 from tracekit.explain.sections import SECTIONS
 from tracekit.render.notebook.plots import draw_bars, label
+from tracekit.render.palette import LOOKS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,6 +65,14 @@ def test_the_bars_of_the_breakdown_are_as_long_as_the_steps(report: Report) -> N
     phases = report.phases.parts.groupby("rank")["total_ns"].sum()
     expected = {f"rank {rank}": phases[rank] / 3 / 1e6 for rank in (0, 1)}
     assert bar_ends(drawn(report.plot.phases())) == pytest.approx(expected)
+
+
+def test_bars_have_the_colours_of_the_palette_and_waiting_is_an_outline(report: Report) -> None:
+    labels = {box.get_label(): box for box in drawn(report.plot.breakdown()).containers}
+    assert matplotlib.colors.to_hex(labels["compute"][0].get_facecolor()) == LOOKS["compute"].colour
+    waited = {box.get_label(): box for box in drawn(report.plot.stragglers()).containers}["waited"][0]
+    assert waited.get_facecolor()[3] == 0
+    assert matplotlib.colors.to_hex(waited.get_edgecolor()) == LOOKS["waiting"].colour
 
 
 def test_the_bars_of_what_if_are_the_savings(report: Report) -> None:

@@ -31,7 +31,7 @@ def two_ranks(late_ns: list[int]) -> Run:
 
 
 def test_every_instance_is_in_one_bin_of_the_histogram() -> None:
-    run = two_ranks([0, 500, 3_000, 90_000, 90_000])
+    run = two_ranks([0, 500, 3_000, 90_000, 90_000] * 7)
 
     (skew,), _ = skews_and_bandwidths(times_of_groups(run), result_dict(analyze(run, only="collectives")))
 
@@ -39,7 +39,20 @@ def test_every_instance_is_in_one_bin_of_the_histogram() -> None:
     assert skew["edges_ns"][:2] == [0, 1_000]
     assert skew["edges_ns"][-1] == 90_000
     assert len(skew["edges_ns"]) == len(skew["counts"]) + 1
-    assert (skew["counts"][0], skew["counts"][-1], sum(skew["counts"])) == (2, 2, 5)
+    assert (skew["counts"][0], skew["counts"][-1], sum(skew["counts"])) == (14, 14, 35)
+    assert skew["skew_ns"] == skew["last_rank"] == skew["step"] == []
+
+
+def test_of_few_instances_each_has_the_rank_that_came_last() -> None:
+    """GIVEN five all-reduces THEN each has its skew, its step and who came last; nobody where both come at once."""
+    run = two_ranks([0, 500, -3_000, 90_000, 90_000])
+
+    (skew,), _ = skews_and_bandwidths(times_of_groups(run), result_dict(analyze(run, only="collectives")))
+
+    assert skew["skew_ns"] == [0, 500, 3_000, 90_000, 90_000]
+    assert skew["last_rank"] == [None, 1, 0, 1, 1]
+    assert skew["step"] == [0, 1, 2, 3, 4]
+    assert skew["edges_ns"] == skew["counts"] == []
 
 
 def test_pairs_count_what_the_result_counts() -> None:

@@ -55,7 +55,7 @@ def test_the_header_says_what_ran_and_how_much_of_it_is_there() -> None:
 
     shown = header_of(run)
 
-    assert shown["title"] == "run, run run-1"
+    assert shown["title"] == "run"
     assert shown["facts"][0].startswith("6 of 8 ranks")
     assert shown["facts"][1].startswith("4 steps of ")
     assert (shown["rank_count"], shown["missing"], shown["unmeasured"]) == (6, "6-7", None)

@@ -18,7 +18,7 @@ from tracekit.read.decode.event_array import read_behind, search_events, top_lev
 from tracekit.read.decode.field_values import EXCLUDED_ARGS, select_extra_args, shape_hash
 from tracekit.read.decode.metadata_keys import parse_header
 from tracekit.read.decode.native._scanner import INTERFACE, PADDING_BYTES, NotUnderstoodError, Scanner
-from tracekit.read.decode.operators import COMMUNICATION_PREFIXES, MULTIPLYING
+from tracekit.read.decode.operators import COMMUNICATION_PREFIXES, SIZED
 from tracekit.read.decode.table import COLLECTIVE_NUMBERS, DENSE, MEMORY, SHAPES, build_table
 from tracekit.read.decode.written_events import WrittenEvents
 from tracekit.read.files.inflate import TextStream, UnreadableText, open_text
@@ -84,7 +84,7 @@ def _scan_file(path: TracePath, *, extra_args: bool) -> tuple[dict[str, Any], di
     """
     scanner = Scanner(
         communication_prefixes=[prefix.encode() for prefix in COMMUNICATION_PREFIXES],
-        multiplying=[name.encode() for name in MULTIPLYING],
+        multiplying=[name.encode() for name in SIZED],
         excluded_args=[name.encode() for name in EXCLUDED_ARGS] if extra_args else None,
         max_events=limits().events,
         seed=secrets.randbits(64),

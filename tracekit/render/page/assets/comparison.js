@@ -77,21 +77,24 @@ function stepsSection() {
 function stepsChart() {
   const { runs } = page;
   const count = Math.max(...runs.map((run) => run.lengths_ns.length));
-  const places = Array.from({ length: count }, (_, place) => place);
-  const line = (run) => ({ stroke: () => palette[run.is_baseline ? "compute" : "delay"], width: run.is_baseline ? 1.5 : 2.5, dash: run.is_baseline ? [6, 4] : [], points: { show: count < 60, size: 6 } });
   return plotChart({
     id: "lengths", title: "Length of each step",
     summary: () => runs.map((run) => `${run.name}: ${countText(run.lengths_ns.length, "step")} of ${msText(run.typical_ns, 2)}, ${extent(run.lengths_ns).map((ns) => msText(ns, 2)).join(" to ")}.`).join(" "),
-    legend: () => samples([[lineSample("shortest"), "Baseline"], [lineSample(), "Candidate"]]),
-    readout: (at) => runs.filter((run) => isKnown(run.lengths_ns[at])).map((run) => `${run.name}, step ${run.steps[at]}: ${msText(run.lengths_ns[at], 2)}`).join("; "),
-    plot: () => ({
-      data: [places.map((place) => place + 1), ...runs.map((run) => places.map((place) => run.lengths_ns[place] ?? null))],
-      options: {
-        scales: { x: { time: false }, y: { range: (_, low, high) => [low - 0.1 * (high - low || low), high + 0.1 * (high - low || high)] } },
-        axes: [plotAxis("", { label: "recorded step", incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000], size: 28 }), plotAxis("ns")],
-        series: [{}, ...runs.map(line)],
+    legend: () => samples([[lineSample(palette.compute, [6, 4]), "Baseline"], [lineSample(), "Candidate"]]),
+    x: { unit: "#", label: "recorded step", range: () => [0.5, count + 0.5] },
+    y: {
+      unit: "ns",
+      range: (points) => {
+        const [low, high] = extent(points.flatMap((point) => point.y), [0, 1]);
+        const room = 0.1 * (high - low || high);
+        return [low - room, high + room];
       },
+    },
+    points: () => Array.from({ length: count }, (_, at) => {
+      const known = runs.filter((run) => isKnown(run.lengths_ns[at]));
+      return { at, x: at + 1, y: known.map((run) => run.lengths_ns[at]), lines: known.map((run) => `${run.name}, step #${run.steps[at]}: ${msText(run.lengths_ns[at], 2)}`) };
     }),
+    paint: (pen, points, toX, toY) => runs.forEach((run) => drawSeries(pen, points, ({ at }) => run.lengths_ns[at], toX, toY, run.is_baseline ? { colour: palette.compute, dash: [6, 4], width: 1.5 } : { colour: palette.delay, width: 2.5 })),
     table: () => ({ rows: runs.flatMap((run) => run.steps.map((step, at) => ({ run: run.name, step, step_ns: run.lengths_ns[at] }))), columns: ["run", "step", "step_ns=length"] }),
   });
 }

@@ -1,14 +1,16 @@
 // A chart of horizontal bars, each of one or more parts. Labels stand beside the bars, or above them where it is narrow.
 
-const BAR = { height: 18, line: 15, gap: 9, narrow: 560, most: 16 };
+const BAR = { height: 18, line: 15, gap: 9, narrow: 560, most: 16, dot: 3.5 };
 
 /**
  * Return a figure of bars.
  *
  *   list()    rows of data, those that matter first; the table has all of them
  *   columns   of the table
- *   bar(row)  {label, note, segments: [{part, from, to, text, tall}], ends: texts at the right, error: [low, high],
- *             marks: [{at, text}], isStrong: whether it stands out}; `tall` is a share of the bar's height
+ *   bar(row)  {label, note, segments: [{part, from, to, text, tall}], ends, error: [low, high], marks: [{at, text}],
+ *             dots: [{at, kind, text}], isStrong: whether it stands out}; `tall` is a share of the bar's height.
+ *             `ends` stand at the right, in columns: values in `unit`, [value, unit], or texts
+ *   suffix    a word after the first of them
  *   before()  bars above those of the rows
  *   most      how many rows have a bar
  *   unit      of `from` and `to`: "ns" unless it says so
@@ -24,7 +26,17 @@ function barChart(options) {
 
   function bars() {
     const rows = list().slice(0, shownRows);
-    return [...(options.before?.() ?? []), ...rows.map((row) => ({ ...options.bar(row), row }))];
+    const all = [...(options.before?.() ?? []), ...rows.map((row) => ({ ...options.bar(row), row }))];
+    const columns = [0, 1].map((at) => endTexts(all.map((bar) => bar.ends?.[at])));
+    return all.map((bar, row) => ({ ...bar, ends: bar.ends?.map((_, at) => joined(columns[at][row]) + (options.suffix && !at ? ` ${options.suffix}` : "")) }));
+  }
+
+  /** Return numbers as texts: in one unit with as many decimals, unless the axis is logarithmic. */
+  function endTexts(ends) {
+    const cells = ends.map((end) => (end === null || isKnown(end) ? [end, unit] : end));
+    const numbers = cells.filter(Array.isArray);
+    const scale = columnScale(numbers[0]?.[1], numbers.map(([value]) => value).filter(isKnown));
+    return cells.map((cell) => (!Array.isArray(cell) ? cell : isLog ? valueText(...cell) : scaledText(cell[0], scale)));
   }
 
   function plan(pen) {
@@ -34,7 +46,7 @@ function barChart(options) {
     const wanted = Math.max(...all.map((bar) => Math.max(pen.widthOf(bar.label, 12, 600), pen.widthOf(bar.note ?? "", 11))), 40) + 14;
     const left = isNarrow ? 0 : Math.min(wanted, pen.width * 0.36);
     const right = pen.width - (isNarrow ? 0 : widest[0] + widest[1]) - 2;
-    const values = all.flatMap((bar) => [...bar.segments.flatMap((each) => [each.from, each.to]), ...(bar.error ?? []), ...(bar.marks ?? []).map((mark) => mark.at)]);
+    const values = all.flatMap((bar) => [...bar.segments.flatMap((each) => [each.from, each.to]), ...(bar.error ?? []), ...[...(bar.marks ?? []), ...(bar.dots ?? [])].map(({ at }) => at)]);
     const [low, high] = extent(isLog ? values.filter((value) => value > 0) : values, [1, 10]);
     const least = isLog ? low : Math.min(low, 0);
     const most = Math.max(high, options.upTo ?? 0, least + 1e-9);
@@ -72,18 +84,26 @@ function barChart(options) {
       }
       if (bar.error) drawError(pen, toX(bar.error[0]), toX(bar.error[1]), middle);
       for (const { at } of bar.marks ?? []) pen.line(toX(at), y - 2, toX(at), y + BAR.height + 2, palette.ink, 2);
+      bar.dots?.forEach(({ at, kind }, place) => {
+        pen.context.fillStyle = markOf(kind);
+        drawPoint(pen.context, kind, toX(at), dotY(y, place), BAR.dot);
+      });
       drawZero(y, y + BAR.height);
       bar.ends?.forEach((text, at) => pen.text(text, ends[at], isNarrow ? first : middle, { align: "right", weight }));
     }
     if (!isNarrow) drawZero(0, bottom);
   }
 
+  const dotY = (top, place) => top + BAR.height * [0.5, 0.25, 0.75][place % 3]; // not over each other where they are many
+
   function hit(x, y) {
     const place = places.find(({ top, bottom }) => y >= top && y < bottom);
     if (!place) return null;
     const { bar } = place;
+    const distance = ({ at }, index) => Math.hypot(layout.toX(at) - x, dotY(place.y, index) - y);
+    const dot = bar.dots?.find((each, index) => distance(each, index) <= BAR.dot + 1);
     const over = bar.segments.find(({ from, to }) => x >= layout.toX(Math.min(from, to)) && x <= layout.toX(Math.max(from, to)));
-    return { row: bar.row, lines: [bar.label, bar.note, over?.text, ...(bar.marks ?? []).map((mark) => mark.text), bar.ends?.join(", ")] };
+    return { row: bar.row, lines: [bar.label, bar.note, over?.text, dot?.text, ...(bar.marks ?? []).map((mark) => mark.text), bar.ends?.join(", ")] };
   }
 
   return chart({

@@ -27,7 +27,7 @@ function chart(options) {
   const holder = el("div", { class: "canvas" }, canvas);
   const summary = el("p", { class: "summary" });
   const keys = el("div", { class: "keys" });
-  const table = twin("Table", options.title, options.table);
+  const table = twin("Table, PNG, SVG, CSV", options.title, options.table, ["png", "svg"].map((kind) => [kind, () => saveChart(self, kind)]));
   const [title, controls, body] = [el("h3", null, options.title), el("div", { class: "controls" }, options.controls ?? []), [summary, keys, holder, table]];
   const isFolded = openCharts !== null && !openCharts.has(options.id);
   const line = el("span", { class: "quiet" });
@@ -223,15 +223,15 @@ class Pen {
     return cut && `${cut}…`;
   }
 
-  /** Return a text as at most three lines that are `most` pixels wide. */
-  wrapped(text, most, size = 12, weight = 400) {
+  /** Return a text as at most `count` lines that are `most` pixels wide. */
+  wrapped(text, most, size = 12, weight = 400, count = 3) {
     this.font(size, weight);
     const lines = [];
     const rest = text.split(" ");
     while (rest.length) {
-      let count = rest.length;
-      while (lines.length < 2 && count > 1 && this.context.measureText(rest.slice(0, count).join(" ")).width > most) count -= 1;
-      lines.push(this.fitted(rest.splice(0, count).join(" "), most));
+      let words = rest.length;
+      while (lines.length < count - 1 && words > 1 && this.context.measureText(rest.slice(0, words).join(" ")).width > most) words -= 1;
+      lines.push(this.fitted(rest.splice(0, words).join(" "), most));
     }
     return lines;
   }
@@ -257,15 +257,19 @@ function ticks(least, most, count) {
 
 /** Draw an axis below a chart, with lines through it. `toX` maps values to pixels; `unit` is that of the values. */
 function bottomAxis(pen, toX, least, most, bottom, unit, isLog = false) {
-  const places = isLog ? powers(least, most) : ticks(least, most, Math.max(toX(most) - toX(least), 1) / 90);
-  const text = isLog ? (value) => tickText([value], unit)(value) : tickText(places, unit);
-  for (const at of places) {
+  for (const [at, label] of axisPlaces(least, most, Math.max(toX(most) - toX(least), 1) / 90, unit, isLog)) {
     const x = Math.round(toX(at)) + 0.5;
-    const label = text(at);
     const half = pen.widthOf(label, 11) / 2;
     pen.line(x, 0, x, bottom + 4);
     pen.small(label, Math.min(Math.max(x, half), pen.width - half), bottom + 12, "center");
   }
+}
+
+/** Return the places of an axis, about `count` of them, with their texts. Steps, whose unit is "#", are whole. */
+function axisPlaces(least, most, count, unit, isLog) {
+  const all = isLog ? powers(least, most) : ticks(least, most, count).filter((at) => unit !== "#" || Number.isInteger(at));
+  const text = tickText(all, unit);
+  return all.map((at) => [at, unit === "#" ? `#${at}` : isLog ? tickText([at], unit)(at) : text(at)]);
 }
 
 /** Return the powers of ten from `least` to `most`; where these are few, their double and fivefold as well. */

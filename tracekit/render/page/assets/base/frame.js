@@ -8,10 +8,14 @@ function section(id, title, parts) {
 /** Return the bar at the top: where to go, the `filter` if there is one, the theme. `sections` are [id, title, element]. */
 function topBar(sections, filter = null) {
   const links = sections.map(([id, title]) => button(title, () => document.getElementById(id).scrollIntoView(), { class: "link" }));
-  const current = new IntersectionObserver((entries) => {
-    for (const { target, isIntersecting } of entries) links[sections.findIndex(([id]) => id === target.id)].setAttribute("aria-current", isIntersecting);
-  }, { rootMargin: "-20% 0px -75%" });
-  for (const [, , made] of sections) current.observe(made);
+  const mark = () => {
+    const isAtEnd = scrollY > 0 && scrollY + innerHeight >= document.documentElement.scrollHeight - 2;
+    const begun = sections.filter(([, , made]) => made.getBoundingClientRect().top < innerHeight / 4).length;
+    const current = isAtEnd ? links.length - 1 : Math.max(begun - 1, 0);
+    links.forEach((link, place) => link.setAttribute("aria-current", place === current));
+  };
+  window.addEventListener("scroll", mark, { passive: true });
+  requestAnimationFrame(mark);
   const theme = button("Dark", () => setState({ theme: document.documentElement.dataset.theme === "dark" ? "light" : "dark" }), { id: "theme" });
   return el("nav", { "aria-label": "Page" }, el("div", { class: "links" }, links), filter, theme);
 }

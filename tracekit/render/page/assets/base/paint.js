@@ -56,25 +56,31 @@ function colourOf(part) {
 
 const pixelRatio = () => window.devicePixelRatio || 1;
 const tiles = new Map();
+const TILE = 8; // side of a pattern, in CSS pixels
 
 /** Return what to fill a part with in a canvas: its colour under its pattern. */
 function fillOf(context, part) {
   const style = (PARTS[part] ?? PARTS.other)[1];
   if (style === "solid") return colourOf(part);
+  if (context.patternOf) return context.patternOf(part, style);
   const scale = pixelRatio();
   const key = `${part} ${scale}`;
-  if (!tiles.has(key)) tiles.set(key, patternTile(style, colourOf(part), scale));
+  if (!tiles.has(key)) {
+    const tile = document.createElement("canvas");
+    tile.width = tile.height = Math.round(TILE * scale);
+    const drawn = tile.getContext("2d");
+    drawn.scale(tile.width / TILE, tile.height / TILE);
+    drawTile(drawn, style, colourOf(part));
+    tiles.set(key, tile);
+  }
   const pattern = context.createPattern(tiles.get(key), "repeat");
   pattern.setTransform(new DOMMatrix().scale(1 / scale));
   return pattern;
 }
 
-function patternTile(style, colour, scale) {
-  const size = 8;
-  const tile = document.createElement("canvas");
-  tile.width = tile.height = Math.round(size * scale);
-  const context = tile.getContext("2d");
-  context.scale(tile.width / size, tile.height / size);
+/** Draw one tile of a pattern. */
+function drawTile(context, style, colour) {
+  const size = TILE;
   context.fillStyle = colour;
   context.fillRect(0, 0, size, size);
   context.strokeStyle = context.fillStyle = palette.page;
@@ -105,7 +111,6 @@ function patternTile(style, colour, scale) {
     context.globalAlpha = 0.55;
     context.fillRect(0, 0, size, size);
   }
-  return tile;
 }
 
 /** Return a legend: a swatch and a name for each part. `names` may give a part another name here. */
@@ -118,16 +123,40 @@ function samples(pairs) {
   return el("ul", { class: "legend" }, pairs.map((pair) => el("li", null, pair)));
 }
 
-const lineSample = (kind = "") => el("span", { class: `line-sample ${kind}` });
-
-/** Return a small sample of a part's colour and pattern. */
-function swatch(part) {
+/** Return a small picture, drawn by `paint(pen)`, which draws it again where the chart is saved. */
+function sample(width, height, paint) {
   const scale = pixelRatio();
-  const side = Math.round(14 * scale);
-  const canvas = el("canvas", { class: "swatch", "aria-hidden": "true", width: side, height: side });
-  const context = canvas.getContext("2d");
-  context.scale(scale, scale);
-  context.fillStyle = fillOf(context, part);
-  context.fillRect(0, 0, 14, 14);
-  return canvas;
+  const canvas = el("canvas", { class: "sample", "aria-hidden": "true", width: Math.round(width * scale), height: Math.round(height * scale) });
+  canvas.style.width = `${width}px`;
+  canvas.getContext("2d").scale(scale, scale);
+  paint(new Pen(canvas.getContext("2d"), width));
+  return Object.assign(canvas, { paint });
 }
+
+/** Return a sample of a part's colour and pattern. */
+const swatch = (part) => sample(14, 14, (pen) => pen.box(0, 0, 14, 14, { part }));
+
+/** Return a sample of a line. */
+const lineSample = (colour = palette.delay, dash = []) => sample(22, 12, (pen) => {
+  pen.context.setLineDash(dash);
+  pen.line(0, 6, 22, 6, colour, 3);
+  pen.context.setLineDash([]);
+});
+
+const CORNERS = [null, [[-1, -1], [1, -1], [1, 1], [-1, 1]], [[0, -1.2], [1.1, 0.9], [-1.1, 0.9]], [[0, -1.3], [1.3, 0], [0, 1.3], [-1.3, 0]]]; // null: a disc
+const OTHER_MARK = MARKS.length - 1;
+const markOf = (kind) => palette[MARKS[kind % MARKS.length]];
+
+/** Draw a point in the shape of the `kind`-th thing. */
+function drawPoint(context, kind, x, y, size) {
+  const corners = CORNERS[kind % CORNERS.length];
+  context.beginPath();
+  if (corners) corners.forEach(([dx, dy], at) => context[at ? "lineTo" : "moveTo"](x + dx * size, y + dy * size));
+  else context.arc(x, y, size, 0, 2 * Math.PI);
+  context.fill();
+}
+
+const pointSample = (kind) => sample(14, 14, ({ context }) => {
+  context.fillStyle = markOf(kind);
+  drawPoint(context, kind, 7, 7, 4.5);
+});

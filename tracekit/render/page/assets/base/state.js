@@ -87,7 +87,7 @@ function isFiltered() {
 function filterText() {
   const parts = [];
   if (state.ranks) parts.push(ranksText(state.ranks));
-  if (state.steps) parts.push(`step${state.steps.length === 1 ? "" : "s"} ${rangesText(state.steps)}`);
+  if (state.steps) parts.push(`step${state.steps.length === 1 ? "" : "s"} #${rangesText(state.steps)}`);
   if (state.dimension) parts.push(`communication in ${state.dimension}`);
   if (state.phase) parts.push(state.phase);
   return parts.length ? parts.join(" · ") : "everything";

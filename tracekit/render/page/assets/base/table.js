@@ -9,9 +9,9 @@ const NUMBERED = /(^|_)(rank|step|stage|index|id|version|from|to|source|destinat
  *
  * columns: {key, label, unit, meaning, value(row), text(row)}; or "key=label" where the key says all, and ["key=label", value]
  * where only the value differs. `value` is by default `row[key]`, and the unit that of the key. A column whose values are numbers is aligned right and has one unit for all of its cells, which its head
- * names.
+ * names. `saves` are [kind of file, what saves it], beside CSV.
  */
-function dataTable(caption, columns, rows) {
+function dataTable(caption, columns, rows, saves = []) {
   const body = el("tbody");
   const more = el("p", { class: "more" });
   const prepared = columns.map((column) => prepareColumn(column, rows));
@@ -44,17 +44,19 @@ function dataTable(caption, columns, rows) {
   const head = el("thead", null, el("tr", null, prepared.map((column) => column.head)));
   showMore(ROWS_AT_FIRST);
   const table = rows.length ? el("table", null, el("caption", null, caption), head, body) : el("p", { class: "quiet" }, "No rows.");
-  return el("div", { class: "table", tabindex: 0, role: "region", "aria-label": caption }, table, more);
+  const files = [...saves, ["csv", () => saveFile(caption, "csv", new Blob([csvText(prepared, shown)], { type: "text/csv" }))]];
+  const save = el("p", { class: "saves" }, "Save: ", files.map(([kind, press]) => button(kind.toUpperCase(), press)));
+  return el("div", null, save, el("div", { class: "table", tabindex: 0, role: "region", "aria-label": caption }, table, more));
 }
 
-/** Return an element that opens a table, made when it is opened. `make` returns {columns, rows}. */
-function twin(label, caption, make) {
+/** Return an element that opens a table, made when it is opened. `make` returns {columns, rows}; `saves` as in `dataTable`. */
+function twin(label, caption, make, saves) {
   const holder = el("div");
   const details = el("details", { class: "twin" }, el("summary", null, label), holder);
   details.refresh = () => {
     if (!details.open) return;
     const { columns, rows } = make();
-    holder.replaceChildren(dataTable(caption, columns, rows));
+    holder.replaceChildren(dataTable(caption, columns, rows, saves));
   };
   details.addEventListener("toggle", details.refresh);
   return details;
@@ -87,7 +89,12 @@ function columnScale(unit, values) {
     return { divisor, name: unit === "B/s" ? `${name}/s` : name, decimals: divisor === 1 ? 0 : most / divisor >= 100 ? 1 : 2 };
   }
   if (unit === "ratio") return { divisor: 0.01, name: "%", decimals: 1 };
-  return { divisor: 1, name: unit, decimals: values.every(Number.isInteger) ? 0 : most >= 100 ? 1 : most >= 1 ? 2 : 3 };
+  return { divisor: 1, name: unit ?? "", decimals: values.every(Number.isInteger) ? 0 : most >= 100 ? 1 : most >= 1 ? 2 : 3 };
+}
+
+/** Return a number with the unit and the decimals of its column. */
+function scaledText(value, { divisor, name, decimals }) {
+  return isKnown(value) ? `${decimal(value / divisor, decimals).replace("-", "−")}${name && name !== "%" ? " " : ""}${name}` : UNKNOWN;
 }
 
 function tableRow(columns, row) {
@@ -95,13 +102,33 @@ function tableRow(columns, row) {
     const { key, unit, scale } = column;
     const value = column.value(row);
     if (column.isNumeric) {
-      const text = !isKnown(value) ? UNKNOWN : NUMBERED.test(key) ? value : decimal(value / scale.divisor, scale.decimals);
+      const text = !isKnown(value) ? UNKNOWN : /(^|_)step$/.test(key) ? `#${value}` : NUMBERED.test(key) ? value : decimal(value / scale.divisor, scale.decimals);
       return el("td", { class: "number", data: isKnown(value) ? { value } : {} }, text);
     }
     const text = column.text ? column.text(row) : valueText(value, unit);
     return el("td", null, text.length > 120 ? el("span", { class: "long", title: text }, text) : text);
   });
   return el("tr", null, cells);
+}
+
+/** Return a table as CSV: exact values, in the units that the heads name. No text is a formula to a spreadsheet. */
+function csvText(columns, rows) {
+  const cellOf = (value) => {
+    if (value == null || typeof value === "number") return value ?? "";
+    const text = typeof value === "object" ? JSON.stringify(value) : String(value);
+    return `"${/^\s*[=+\-@＝＋－＠']|^[\t\r]/.test(text) ? "'" : ""}${text.replaceAll('"', '""')}"`;
+  };
+  const heads = columns.map(({ label, unit }) => (unit ? `${label} (${unit})` : label));
+  const lines = rows.map((row) => columns.map((column) => (column.text ? column.text(row) : column.value(row))));
+  return [heads, ...lines].map((line) => `${line.map(cellOf).join(",")}\n`).join("");
+}
+
+/** Save a file, named by the page and by what it shows. */
+function saveFile(title, kind, blob) {
+  const name = `${document.title} ${title}`.replace(/[^\p{L}\p{N}.]+/gu, "-").replace(/^[-.]+|-+$/g, "").slice(-100);
+  const link = el("a", { href: URL.createObjectURL(blob), download: `${name}.${kind}` });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
 /** Return the order of two values; unknown ones come last either way. */

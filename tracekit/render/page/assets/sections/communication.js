@@ -31,7 +31,7 @@ function kindsChart() {
     id: "kinds", title: "Time by kind, group and phase", follows: ["ranks", "dimension", "phase"], list: communicationMeans, columns: ["kind", "group", "phase", "count=count a step", "size_bytes=size a step", "total_ns=time a step", "exposed_ns=exposed a step"],
     summary: () => `Mean a step of ${chosenRanksText("communication")}, without those that take no part. Exposed is what no compute covers, with waiting. Rows may overlap.`,
     legend: () => legend(["exposed_comm", "overlapped_comm"]),
-    bar: (row) => ({ label: row.kind, note: joined(row.group, row.phase), ends: [timeText(row.total_ns)], segments: stacked([["exposed_comm", row.exposed_ns], ["overlapped_comm", Math.max(row.total_ns - row.exposed_ns, 0)]]) }),
+    bar: (row) => ({ label: row.kind, note: joined(row.group, row.phase), ends: [row.total_ns], segments: stacked([["exposed_comm", row.exposed_ns], ["overlapped_comm", Math.max(row.total_ns - row.exposed_ns, 0)]]) }),
   });
 }
 
@@ -40,7 +40,7 @@ function dimensionsChart() {
   return barChart({
     id: "dimensions", title: "What each dimension of the mesh costs", list: () => rows, columns: resultColumns("dimensions_by_name", rows),
     summary: () => "Mean time a step that ranks wait for the communication of each dimension, and its share of the step.",
-    bar: (row) => ({ label: row.dimension ?? "unknown", isStrong: row.dimension === state.dimension, ends: [timeText(row.exposed_ns), percentText(row.share)], segments: [{ part: "exposed_comm", from: 0, to: row.exposed_ns }] }),
+    bar: (row) => ({ label: row.dimension ?? "unknown", isStrong: row.dimension === state.dimension, ends: [row.exposed_ns, [row.share, "ratio"]], segments: [{ part: "exposed_comm", from: 0, to: row.exposed_ns }] }),
   });
 }
 
@@ -54,82 +54,61 @@ function shownCollectives(entries) {
   return entries.map((entry) => ({ ...entry, of: result.collectives[entry.row] })).filter(({ of }) => of && isDimensionChosen(dimensionOf(of.group)) && (state.ranks === null || state.ranks.some((rank) => isInGroup(rank, of.group))));
 }
 
+/** Return a dot for each instance, of the kind of the rank that came last; none where there are many. */
+function arrivalDots({ skew_ns, last_rank, step }, lastRanks) {
+  return skew_ns.map((at, place) => {
+    const rank = last_rank[place];
+    const who = rank === null ? "within the clocks' error" : `rank ${rank} last`;
+    return { at, kind: lastRanks.includes(rank) ? lastRanks.indexOf(rank) : OTHER_MARK, text: `step #${step[place]}: ${timeText(at)}, ${who}` };
+  });
+}
+
 function skewChart() {
+  const list = () => shownCollectives(page.skew).sort((a, b) => b.quantiles_ns[3] - a.quantiles_ns[3]);
+  const counts = new Map(); // of instances by the rank that came last
+  for (const rank of page.skew.flatMap((row) => row.last_rank)) if (rank !== null) counts.set(rank, (counts.get(rank) ?? 0) + 1);
+  const lastRanks = [...counts.keys()].sort((a, b) => counts.get(b) - counts.get(a)).slice(0, OTHER_MARK);
+  const isUnnamed = page.skew.some((row) => row.last_rank.some((rank) => !lastRanks.includes(rank)));
   return barChart({
-    id: "skew", title: "How far apart ranks arrive", follows: ["ranks", "dimension"], isLog: true, list: () => shownCollectives(page.skew).sort((a, b) => b.quantiles_ns[3] - a.quantiles_ns[3]),
+    id: "skew", title: "How far apart ranks arrive", follows: ["ranks", "dimension"], isLog: true, list,
     columns: [...collectiveColumns, ...["least", "5%", "25%", "median", "75%", "95%", "most"].map((label, at) => ([`skew_ns=${label}`, (row) => row.quantiles_ns[at]])), "error_ns=clocks' error"],
-    summary: () => "Time from the first to the last arrival at a collective: its distribution over the instances. The line and the number are the median.",
-    bar: ({ quantiles_ns, edges_ns, counts, of }) => {
-      const most = Math.max(...counts);
-      const bins = counts.map((count, bin) => ({ part: "wait", from: edges_ns[bin], to: edges_ns[bin + 1], tall: 0.15 + (0.85 * count) / most, count }));
+    summary: () => "Time from the first to the last arrival at a collective. A dot is an instance, by the rank that came last; of many instances their distribution is shown. The line and the number are the median.",
+    legend: () => (page.skew.some((row) => row.skew_ns.length) ? samples([...lastRanks.map((rank, kind) => [pointSample(kind), `rank ${rank} last`]), ...(isUnnamed ? [[pointSample(OTHER_MARK), "another rank, or within the clocks' error"]] : [])]) : null),
+    bar: (row) => {
+      const { quantiles_ns, edges_ns, counts: sizes, of } = row;
+      const most = Math.max(...sizes);
+      const bins = sizes.map((count, bin) => ({ part: "wait", from: edges_ns[bin], to: edges_ns[bin + 1], tall: 0.15 + (0.85 * count) / most, count }));
       return {
-        label: of.size_bytes === null ? of.kind : `${of.kind}, ${bytesText(of.size_bytes)}`, note: groupText(of.group), ends: [timeText(quantiles_ns[3])],
+        label: of.size_bytes === null ? of.kind : `${of.kind}, ${bytesText(of.size_bytes)}`, note: groupText(of.group), ends: [quantiles_ns[3]],
         segments: bins.filter((bin) => bin.count).map((bin) => ({ ...bin, text: `${countText(bin.count, "instance")} of ${timeText(bin.from)} to ${timeText(bin.to)}` })),
-        marks: [{ at: quantiles_ns[3], text: `longest ${timeText(quantiles_ns[6])}, median:` }],
+        dots: arrivalDots(row, lastRanks), marks: of.count > 1 ? [{ at: quantiles_ns[3], text: `longest ${timeText(quantiles_ns[6])}, median:` }] : [],
       };
     },
   });
 }
-
-const CORNERS = [null, [[-1, -1], [1, -1], [1, 1], [-1, 1]], [[0, -1.2], [1.1, 0.9], [-1.1, 0.9]], [[0, -1.3], [1.3, 0], [0, 1.3], [-1.3, 0]]]; // null: a disc
 
 function bandwidthChart() {
   const shown = () => shownCollectives(page.bandwidth).filter((point) => point.size_bytes > 0 && point.busbw_bps > 0).sort((a, b) => a.size_bytes - b.size_bytes);
   const kinds = [...new Set(page.bandwidth.map((point) => result.collectives[point.row]?.kind))];
   const around = (values) => extent(values.filter((value) => value > 0), [1, 10]).map((end, at) => (at ? end * 2 : end / 2));
   return plotChart({
-    id: "bandwidth", title: "Bandwidth by size", follows: ["ranks", "dimension"],
+    id: "bandwidth", title: "Bandwidth by size", follows: ["ranks", "dimension"], isLog: true,
     summary: () => "Bus bandwidth of each collective, at its median time; the line spans from the slowest to the fastest tenth.",
     legend: () => samples(kinds.map((kind, at) => [pointSample(at), kind])),
-    readout: (at) => {
-      const { of, size_bytes, busbw_bps } = shown()[at];
-      return `${of.kind} in ${groupText(of.group)}, ${bytesText(size_bytes)}: ${valueText(busbw_bps, "B/s")}`;
-    },
-    plot: () => {
-      const points = shown();
-      const [x, y] = [around(points.map((point) => point.size_bytes)), around(points.flatMap((point) => [point.low_bps, point.high_bps]))];
-      return {
-        data: ["size_bytes", "busbw_bps"].map((key) => points.map((point) => point[key])),
-        options: {
-          height: 280, scales: { x: { time: false, distr: 3, range: () => x }, y: { distr: 3, range: () => y } },
-          axes: [logAxis("bytes", x, { label: "size of the full array", size: 30 }), logAxis("B/s", y)],
-          series: [{}, { paths: () => null, points: { show: false } }], cursor: { drag: { x: false, y: false }, y: false, points: { show: false } },
-          hooks: { draw: [(plot) => points.forEach((point) => drawBandwidth(plot, point, kinds.indexOf(point.of.kind)))] },
-        },
-      };
-    },
+    x: { unit: "bytes", label: "size of the full array", range: (points) => around(points.map((point) => point.x)) },
+    y: { unit: "B/s", range: (points) => around(points.flatMap((point) => [...point.y, point.low_bps, point.high_bps])) },
+    points: () => shown().map((point) => ({
+      ...point, x: point.size_bytes, y: [point.busbw_bps],
+      lines: [point.of.kind, groupText(point.of.group), bytesText(point.size_bytes), valueText(point.busbw_bps, "B/s")],
+    })),
+    paint: (pen, points, toX, toY) => points.forEach(({ of, x, y: [middle], low_bps, high_bps }) => {
+      const kind = kinds.indexOf(of.kind);
+      pen.line(toX(x), toY(low_bps || middle), toX(x), toY(high_bps || middle), markOf(kind), 1.5);
+      pen.context.fillStyle = markOf(kind);
+      drawPoint(pen.context, kind, toX(x), toY(middle), 4.5);
+    }),
     table: () => ({ rows: shown(), columns: [...collectiveColumns, "busbw_bps=bus bandwidth", "low_bps=slowest tenth", "high_bps=fastest tenth"] }),
   });
-}
-
-function drawBandwidth(plot, point, kind) {
-  const context = plot.ctx;
-  const scale = pixelRatio();
-  const x = plot.valToPos(point.size_bytes, "x", true);
-  const [low, high, middle] = ["low_bps", "high_bps", "busbw_bps"].map((key) => plot.valToPos(point[key] || 1, "y", true));
-  context.strokeStyle = context.fillStyle = palette[MARKS[kind % MARKS.length]];
-  context.lineWidth = 1.5 * scale;
-  context.beginPath();
-  context.moveTo(x, low);
-  context.lineTo(x, high);
-  context.stroke();
-  drawPoint(context, kind, x, middle, 4.5 * scale);
-}
-
-function drawPoint(context, kind, x, y, size) {
-  const corners = CORNERS[kind % CORNERS.length];
-  context.beginPath();
-  if (corners) corners.forEach(([dx, dy]) => context.lineTo(x + dx * size, y + dy * size));
-  else context.arc(x, y, size, 0, 2 * Math.PI);
-  context.fill();
-}
-
-function pointSample(kind) {
-  const canvas = el("canvas", { class: "swatch", "aria-hidden": "true", width: 28, height: 28 });
-  const context = canvas.getContext("2d");
-  context.fillStyle = palette[MARKS[kind % MARKS.length]];
-  drawPoint(context, kind, 14, 14, 9);
-  return canvas;
 }
 
 const PAIRS = { left: 46, top: 20, most: 34, width: 620 };

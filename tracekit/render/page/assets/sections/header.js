@@ -18,7 +18,7 @@ function runFacts() {
   const facts = [
     header.missing ? ["Missing", `ranks ${header.missing}`, "bad"] : ["Ranks", `all ${decimal(header.rank_count, 0)} found`],
     header.unmeasured ? ["No device records", `ranks ${header.unmeasured}`, "bad"] : null,
-    header.step_count ? ["Steps", header.steps] : ["Steps", "none that all ranks completed", "bad"],
+    header.step_count ? ["Steps", `#${header.steps}`] : ["Steps", "none that all ranks completed", "bad"],
     ["Clocks", header.clock_text], ["Recording", header.overhead_text ?? "what it cost was not measured"],
     page.cuts.length ? ["This file", "shortened: Data quality says what it leaves out"] : null,
   ];

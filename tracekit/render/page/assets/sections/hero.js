@@ -1,7 +1,6 @@
 // One typical step in time: a line a rank, the last to arrive on top, and an arrow from who waits to whom it waits for.
 
 const HERO = { row: 30, bar: 20, top: 24, bottom: 30, note: 118, narrow: 560 };
-const SVG = "http://www.w3.org/2000/svg";
 
 /** Return the picture as a figure; null without one. */
 function heroFigure() {
@@ -42,17 +41,13 @@ function noteOf(row) {
   return row.rank === arrow?.late_rank ? stage || "last" : stage;
 }
 
-function shape(tag, attributes, ...children) {
-  const element = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  return append(element, ...children);
-}
-
 const looks = ({ colour, is_hollow: isHollow }) => (isHollow ? { fill: "none", stroke: colour, "stroke-width": 1.2, "stroke-dasharray": "3 2" } : { fill: colour });
 
-function heroSample(part) {
-  return shape("svg", { width: 18, height: 12, "aria-hidden": "true" }, shape("rect", { x: 1, y: 1, width: 16, height: 10, ...looks(part) }));
-}
+const heroSample = ({ colour, is_hollow: isHollow }) => sample(18, 12, (pen) => {
+  pen.context.setLineDash(isHollow ? [3, 2] : []);
+  pen.box(1, 1, 16, 10, isHollow ? { outline: colour } : { colour });
+  pen.context.setLineDash([]);
+});
 
 /** Return the drawing; `spoken` is its text for screen readers. */
 function heroDrawing(width, spoken) {
@@ -64,8 +59,8 @@ function heroDrawing(width, spoken) {
   const toX = (ns) => left + ns * perNs;
   const bottom = HERO.top + picture.rows.length * HERO.row;
   const drawing = shape("svg", { width, height: bottom + HERO.bottom, role: "list", "aria-label": safeText(spoken), class: "hero" });
-  for (const ns of ticksOf(picture.length_ns, isNarrow ? 3 : 8)) {
-    append(drawing, shape("line", { x1: toX(ns), x2: toX(ns), y1: HERO.top - 4, y2: bottom, class: "grid" }), shape("text", { x: toX(ns), y: 12, "text-anchor": "middle", class: "quiet" }, timeText(ns)));
+  for (const [ns, label] of axisPlaces(0, picture.length_ns, isNarrow ? 3 : 8, "ns")) {
+    append(drawing, shape("line", { x1: toX(ns), x2: toX(ns), y1: HERO.top - 4, y2: bottom, class: "grid" }), shape("text", { x: toX(ns), y: 12, "text-anchor": "middle", class: "quiet" }, label));
   }
   picture.rows.forEach((row, at) => append(drawing, heroRow(row, HERO.top + at * HERO.row, toX, right, isNarrow)));
   return append(drawing, picture.arrow ? heroArrow(toX, right, bottom) : null);
@@ -99,10 +94,4 @@ function heroArrow(toX, right, bottom) {
     "g", { class: "arrow" }, shape("line", { x1: x, x2: x, y1: from, y2: tip + head * 6 }), shape("path", { d: `M${x - 6} ${tip + head * 9}L${x} ${tip}L${x + 6} ${tip + head * 9}z` }),
     shape("text", { x, y: bottom + 18, "text-anchor": isLeft ? "end" : "start" }, arrow.text),
   );
-}
-
-/** Return round times from 0 to `length`, at most so many. */
-function ticksOf(length, most) {
-  const step = [1, 2, 5].flatMap((digit) => Array.from({ length: 12 }, (_, power) => digit * 10 ** power)).sort((a, b) => a - b).find((each) => length / each <= most) ?? length;
-  return Array.from({ length: Math.floor(length / step) + 1 }, (_, at) => at * step);
 }

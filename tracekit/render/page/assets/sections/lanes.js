@@ -40,11 +40,11 @@ function lanesChart() {
     return top + 24;
   }
 
-  const kinds = views.map((each) => [each.kind, `${each.kind === "typical" ? "typical" : "longest"} (${each.step})`]);
+  const kinds = views.map((each) => [each.kind, `${each.kind === "typical" ? "typical" : "longest"} #${each.step}`]);
   return chart({
     id: "lanes-chart", title: "Lanes", follows: ["ranks", "steps"],
     controls: [kinds.length > 1 ? chooser("Step", kinds, () => view().kind, (key) => { zoom = null; reset.disabled = true; setState({ lanes: key }); }) : null, reset],
-    summary: () => `Step ${view().step}, ${view().kind === "typical" ? "of median length" : "the longest"}, on the run's clock. The height is how much of each moment a lane was busy. Drag to enlarge a part.`,
+    summary: () => `Step #${view().step}, ${view().kind === "typical" ? "of median length" : "the longest"}, on the run's clock. The height is how much of each moment a lane was busy. Drag to enlarge a part.`,
     legend: () => append(legend(view().lanes), view().ranks.some((row) => row.waits.length) ? el("li", null, lineSample(), "Waits for another rank") : null),
     height,
     draw(pen) {

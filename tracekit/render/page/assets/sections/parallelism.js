@@ -41,15 +41,15 @@ function shownBuckets() {
 function bucketsChart() {
   const sizeOf = ({ index, module }) => (result.bucket_map ?? []).find((bucket) => bucket.index === index && bucket.module === module)?.size_bytes;
   return barChart({
-    id: "buckets", title: "DDP buckets against the backward pass", follows: ["ranks", "steps"], list: shownBuckets, columns: resultColumns("buckets", result.buckets), most: 40,
-    summary: () => `Rank ${shownBuckets()[0].rank} in step ${shownBuckets()[0].step}, since the step began. A bucket's gradients are ready at its line; then it is queued until its reduction starts. Nothing covers what ends after the backward pass.`,
-    legend: () => legend(["backward", "wait", "communication"], { backward: "Backward pass", wait: "Queued", communication: "Reduction" }),
+    id: "buckets", title: "DDP buckets against the backward pass", follows: ["ranks", "steps"], list: shownBuckets, columns: resultColumns("buckets", result.buckets), most: 40, suffix: "uncovered",
+    summary: () => `Rank ${shownBuckets()[0].rank} in step #${shownBuckets()[0].step}, since the step began. A bucket's gradients are ready at its line; then it is queued until its reduction starts. Nothing covers what ends after the backward pass.`,
+    legend: () => legend([...(backwardOf(shownBuckets()[0]).length ? ["backward"] : []), "wait", "communication"], { backward: "Backward pass", wait: "Queued", communication: "Reduction" }),
     before: () => {
       const passes = backwardOf(shownBuckets()[0]);
       return passes.length ? [{ label: "backward pass", segments: passes.map(([from, to]) => ({ part: "backward", from, to })) }] : [];
     },
     bar: (row) => ({
-      label: `bucket ${row.index}`, note: bytesText(sizeOf(row)), ends: [`${timeText(row.uncovered_ns)} uncovered`],
+      label: `bucket ${row.index}`, note: bytesText(sizeOf(row)), ends: [row.uncovered_ns],
       segments: [
         { part: "wait", from: row.launch_ns, to: Math.max(row.start_ns, row.launch_ns), text: `queued ${timeText(row.start_ns - row.launch_ns)}` },
         { part: "communication", from: row.start_ns, to: row.end_ns, text: `reduced in ${timeText(row.end_ns - row.start_ns)}` },
@@ -64,11 +64,11 @@ function ladderChart() {
   const keys = ["phase", "ahead", "transfer_ns", "wait_ns", "compute_before_ns"];
   const rows = modules.map((module, at) => ({ module, ...record(keys, (key) => columns[key][at]) }));
   return barChart({
-    id: "ladder", title: "FSDP: gathers in the order of use", follows: ["phase"], most: 60, columns: ["module", ...keys], list: () => rows.filter((row) => isPhaseChosen(row.phase)),
-    summary: () => `Rank ${rank} in step ${step}. The line is the compute of the module before${result.fsdp_remark ? `. ${sentence(result.fsdp_remark)}` : ": a gather that is issued one module ahead can hide under it."}`,
+    id: "ladder", title: "FSDP: gathers in the order of use", follows: ["phase"], most: 60, suffix: "exposed", columns: ["module", ...keys], list: () => rows.filter((row) => isPhaseChosen(row.phase)),
+    summary: () => `Rank ${rank} in step #${step}. The line is the compute of the module before${result.fsdp_remark ? `. ${sentence(result.fsdp_remark)}` : ": a gather that is issued one module ahead can hide under it."}`,
     legend: () => legend(["exposed_comm", "overlapped_comm"], { exposed_comm: "Compute waits for it" }),
     bar: (row) => ({
-      label: moduleText(row), note: joined(row.phase, `issued ${countText(row.ahead, "module")} ahead`), ends: [`${timeText(row.wait_ns)} exposed`],
+      label: moduleText(row), note: joined(row.phase, `issued ${countText(row.ahead, "module")} ahead`), ends: [row.wait_ns],
       segments: stacked([["exposed_comm", row.wait_ns], ["overlapped_comm", Math.max(row.transfer_ns - row.wait_ns, 0)]]),
       marks: isKnown(row.compute_before_ns) ? [{ at: row.compute_before_ns, text: `compute before it ${timeText(row.compute_before_ns)}` }] : [],
     }),
@@ -83,7 +83,7 @@ function fsdpChart() {
     list: () => meansOf("fsdp", result.fsdp, MODULE_KEYS, ["count", "exposed_ns"], ["prefetch_ns"]).filter((row) => isPhaseChosen(row.phase)).sort(largestFirst("exposed_ns")),
     summary: () => `Mean a step of ${chosenRanksText("fsdp")}. The line is how long before its use an all-gather was issued.${result.fsdp_remark && !page.fsdp_ladder ? ` ${sentence(result.fsdp_remark)}` : ""}`,
     legend: () => legend(["exposed_comm"]),
-    bar: (row) => ({ label: moduleText(row), note: placeText(row), ends: [timeText(row.exposed_ns)], segments: [{ part: "exposed_comm", from: 0, to: row.exposed_ns }], marks: isKnown(row.prefetch_ns) ? [{ at: row.prefetch_ns, text: `issued ${timeText(row.prefetch_ns)} before use; exposed:` }] : [] }),
+    bar: (row) => ({ label: moduleText(row), note: placeText(row), ends: [row.exposed_ns], segments: [{ part: "exposed_comm", from: 0, to: row.exposed_ns }], marks: isKnown(row.prefetch_ns) ? [{ at: row.prefetch_ns, text: `issued ${timeText(row.prefetch_ns)} before use; exposed:` }] : [] }),
   });
 }
 
@@ -92,7 +92,7 @@ function expertsChart() {
   return barChart({
     id: "experts", title: "Load of the experts", follows: ["ranks"], unit: "ratio", upTo: 1, most: 24, list: rows, columns: resultColumns("expert_load", result.expert_load), ranksOf: (row) => [row.rank],
     summary: () => `Load of each rank's experts by the mean of the ranks that exchange tokens; the line is an even load.${rows()[0] ? ` The most: rank ${rows()[0].rank}, ${percentText(rows()[0].ratio)}.` : ""}`,
-    bar: (row) => ({ label: `rank ${row.rank}`, note: row.module, ends: [percentText(row.ratio)], segments: [{ part: row.ratio > 1.03 ? "delay" : "compute", from: 0, to: row.ratio ?? 0, text: `received ${bytesText(row.received_bytes)}` }], marks: [{ at: 1 }] }),
+    bar: (row) => ({ label: `rank ${row.rank}`, note: row.module, ends: [row.ratio], segments: [{ part: row.ratio > 1.03 ? "delay" : "compute", from: 0, to: row.ratio ?? 0, text: `received ${bytesText(row.received_bytes)}` }], marks: [{ at: 1 }] }),
   });
 }
 
@@ -102,7 +102,7 @@ function tensorChart() {
     id: "tensor", title: "Communication in layers", follows: ["ranks", "phase"], unit: "ratio", upTo: 1,
     columns: ["module", "kind", "phase", "exposed_ns=exposed a step", "layer_ns=layer a step", ["layer_share=share", share]],
     list: () => meansOf("tensor", result.tensor, MODULE_KEYS, ["exposed_ns", "layer_ns"]).filter((row) => isPhaseChosen(row.phase)).sort(largestFirst("exposed_ns")),
-    summary: () => `The share of each layer's time that its exposed communication takes, mean of ${chosenRanksText("tensor")}.`,
-    bar: (row) => ({ label: moduleText(row), note: placeText(row), segments: [{ part: "exposed_comm", from: 0, to: share(row) ?? 0 }], ends: [row.layer_ns ? `${percentText(share(row))} of ${timeText(row.layer_ns)}` : `${timeText(row.uncovered_ns)} uncovered`] }),
+    summary: () => `The share of each layer's time that its exposed communication takes, and that time, mean of ${chosenRanksText("tensor")}.`,
+    bar: (row) => ({ label: moduleText(row), note: placeText(row), segments: [{ part: "exposed_comm", from: 0, to: share(row) ?? 0 }], ends: row.layer_ns ? [share(row), [row.layer_ns, "ns"]] : ["", `${timeText(row.uncovered_ns)} uncovered`] }),
   });
 }

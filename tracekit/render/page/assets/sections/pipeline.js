@@ -15,7 +15,7 @@ function bubblesChart() {
     columns: ["rank", "stages", "busy_ns=busy, all steps", "bubble_ns=bubble, all steps", "bubble_ratio=share", ...BUBBLES.filter(() => isDivided).map((cause) => [`${cause}_ns=${PARTS[cause][0]}`, (row) => row.causes?.[`${cause}_ns`]])],
     summary: () => `Schedule ${pipeline.schedule}, ${countText(pipeline.stages, "stage")}, ${countText(pipeline.microbatches, "microbatch")}. Bubbles take ${percentText(pipeline.bubble_ratio)} of the pipeline's time${ideal}. What is left of zero made a bubble smaller. Means a step.`,
     legend: () => (isDivided ? legend(BUBBLES) : null),
-    bar: (row) => ({ label: `rank ${row.rank}`, note: `stage${row.stages.length > 1 ? "s" : ""} ${row.stages.join(", ")}`, ends: [timeText(row.bubble_ns / steps), percentText(row.bubble_ratio)], segments: [1, -1].flatMap((sign) => stacked(partsOf(row).filter(([, size]) => size * sign > 0))) }),
+    bar: (row) => ({ label: `rank ${row.rank}`, note: `stage${row.stages.length > 1 ? "s" : ""} ${row.stages.join(", ")}`, ends: [row.bubble_ns / steps, [row.bubble_ratio, "ratio"]], segments: [1, -1].flatMap((sign) => stacked(partsOf(row).filter(([, size]) => size * sign > 0))) }),
   });
 }
 
@@ -28,7 +28,7 @@ function stagesChart() {
     columns: ["stage", ...kinds.map((kind) => ([`mean_ns=${kind}`, (row) => row.actions.find((action) => action.kind === kind)?.mean_ns]))],
     summary: () => "Means. Stages that take longer make the others wait.",
     legend: () => legend([...new Set(kinds.map((kind) => PART_OF_ACTION[kind] ?? "other"))]),
-    bar: ({ stage, actions }) => ({ label: `stage ${stage}`, ends: [timeText(sumOf(actions, (action) => action.mean_ns))], segments: stacked(actions.map((action) => [PART_OF_ACTION[action.kind] ?? "other", action.mean_ns, `${action.kind}: ${timeText(action.mean_ns)}`])) }),
+    bar: ({ stage, actions }) => ({ label: `stage ${stage}`, ends: [sumOf(actions, (action) => action.mean_ns)], segments: stacked(actions.map((action) => [PART_OF_ACTION[action.kind] ?? "other", action.mean_ns, `${action.kind}: ${timeText(action.mean_ns)}`])) }),
   });
 }
 
@@ -41,7 +41,7 @@ function actionsChart() {
   let toX = null;
   return chart({
     id: "actions", title: "The pipeline as it ran", follows: ["ranks"],
-    summary: () => `Step ${view.step}, ${timeText(view.length_ns)}. Numbers are microbatches.${gaps ? " Between the actions are bubbles, by their cause." : ""} ${view.text ?? ""}`,
+    summary: () => `Step #${view.step}, ${timeText(view.length_ns)}. Numbers are microbatches.${gaps ? " Between the actions are bubbles, by their cause." : ""} ${view.text ?? ""}`,
     legend: () => legend([...new Set(view.kind.map((_, at) => partOf(at))), ...BUBBLES.filter((cause) => gaps?.cause.includes(cause))]),
     height: (width) => {
       toX = (ns) => ACTION.left + (ns / view.length_ns) * (width - ACTION.left - 2);

@@ -160,7 +160,7 @@ function rankMapChart() {
       "div", { class: "scale-row" },
       metric().groups ? samples(metric().groups.slice(0, MARKS.length).map((id, at) => [swatch(MARKS[at]), ranksText(groupOf(id).ranks)])) : heatScale(extent(metric().values, [0, 0]), metric().unit, metric().worse),
       map.ranks.some((_, place) => isAbsent(place)) ? el("span", { class: "key" }, swatch("idle"), "missing, or without device records") : null,
-      blamed().length ? el("span", { class: "key" }, el("span", { class: "named-sample" }), `named by finding ${state.finding + 1}`) : null,
+      blamed().length ? el("span", { class: "key" }, sample(14, 14, (pen) => markNamed(pen, 0, 0, 14)), `named by finding ${state.finding + 1}`) : null,
     ),
     height: (width) => (layout = mapLayout(width)).height,
     draw,
@@ -207,13 +207,11 @@ function metricChooser(metrics, choice) {
 
 /** Return the scale of a heat map: its colours, with the least and the greatest value. */
 function heatScale(range, unit, worse) {
-  const canvas = el("canvas", { class: "scale", "aria-hidden": "true", width: 120, height: 1 });
-  const context = canvas.getContext("2d");
-  for (let x = 0; x < 120; x += 1) {
-    context.fillStyle = heatColour(shareOf(x, [0, 119], worse));
-    context.fillRect(x, 0, 1, 1);
-  }
-  return el("span", { class: "key" }, valueText(range[0], unit), canvas, valueText(range[1], unit));
+  const scale = sample(120, 12, (pen) => {
+    for (let x = 0; x < 120; x += 1) pen.box(x, 0, 1, 12, { colour: heatColour(shareOf(x, [0, 119], worse)) });
+    pen.box(0, 0, 120, 12, { outline: palette.line });
+  });
+  return el("span", { class: "key" }, valueText(range[0], unit), scale, valueText(range[1], unit));
 }
 
 /** Return where a value is on the scale, from 0 to 1 (what stands out). */

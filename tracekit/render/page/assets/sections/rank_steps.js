@@ -21,16 +21,22 @@ function isColumnChosen(column) {
   return steps.slice(column_first[column], column_last[column] + 1).some(isStepChosen);
 }
 
-const spanText = (noun, first, last) => (first === last ? `${noun} ${first}` : `${noun}s ${first}-${last}`);
+/** Return the steps of the columns from `first` to `last`. */
+function stepsOfColumns(first, last) {
+  const { steps, column_first, column_last } = page.rank_steps;
+  return steps.slice(column_first[first], column_last[last] + 1);
+}
+
+const spanText = (noun, first, last) => (first === last ? `${noun}${first}` : `${noun.replace(" ", "s ")}${first}-${last}`);
 
 function rowText(row) {
   const { ranks, row_first, row_last } = page.rank_steps;
-  return spanText("rank", ranks[row_first[row]], ranks[row_last[row]]);
+  return spanText("rank ", ranks[row_first[row]], ranks[row_last[row]]);
 }
 
 function columnText(column) {
   const { steps, column_first, column_last } = page.rank_steps;
-  return spanText("step", steps[column_first[column]], steps[column_last[column]]);
+  return spanText("step #", steps[column_first[column]], steps[column_last[column]]);
 }
 
 const heatMetric = () => chosenMetric(page.rank_steps.metrics, "heat");
@@ -52,7 +58,6 @@ function heatChart() {
   const { ranks, steps, metrics, row_first, row_last, column_first, column_last } = grid;
   const width = column_first.length;
   const ranksOf = (rows) => rows.flatMap((row) => ranks.slice(row_first[row], row_last[row] + 1)).sort((a, b) => a - b);
-  const stepsOf = (first, last) => steps.slice(column_first[first], column_last[last] + 1);
   let order = [];
   let place = null;
 
@@ -84,7 +89,7 @@ function heatChart() {
   }
 
   const at = ([x, y]) => [Math.floor(y / place.cellHeight), Math.floor((x - HEAT.left) / place.cellWidth)];
-  const choose = (rows, first, last) => setState({ ranks: someOf(ranksOf(rows), ranks), steps: someOf(stepsOf(first, last), steps) });
+  const choose = (rows, first, last) => setState({ ranks: someOf(ranksOf(rows), ranks), steps: someOf(stepsOfColumns(first, last), steps) });
 
   const sorts = [["rank", "rank"], ["host", "host"], ["lateness", "lateness"], ["value", "what is shown"]];
   return chart({

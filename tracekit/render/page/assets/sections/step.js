@@ -19,7 +19,7 @@ function stepSection() {
 function causesChart() {
   const { causes, step_ns } = page.step;
   const name = (cause) => (cause.where ? `${cause.label}, ${cause.where}` : cause.label);
-  const ends = (time) => [msText(time, 2), percentText(time / step_ns)];
+  const ends = (time) => [time, [time / step_ns, "ratio"]];
   return barChart({
     id: "causes", title: "The step, divided among its causes", most: Math.min(12, causes.filter(({ share }) => share >= 0.005).length), ranksOf: (cause) => cause.ranks, list: () => causes,
     columns: ["label=cause", "where", "part=counts as", "time_ns=time a step", "share=share of the step"],
@@ -41,41 +41,26 @@ function lengthsChart() {
     return { column, step: grid.steps[first], least, most };
   });
   const range = ({ least, most }) => (least === most ? timeText(most) : `${timeText(least)} to ${timeText(most)}`);
-  const line = (colour, more) => ({ stroke: () => palette[colour], width: 2, points: { show: width < 60, size: 6, fill: () => palette[colour] }, ...more });
   return plotChart({
     id: "lengths", title: "Length of each step", follows: ["ranks", "steps"],
     summary: () => `Longest and shortest of ${chosenRanksText()}, ${range({ least: extent(rows().map((row) => row.least), [null])[0], most: extent(rows().map((row) => row.most), [null, null])[1] })}. Drag over steps to choose them.`,
-    legend: () => samples([[lineSample(), "Longest"], [lineSample("shortest"), "Shortest"]]),
-    readout: (at) => `${columnText(at)}: ${range(rows()[at])}`,
-    plot: () => ({
-      data: ["step", "most", "least"].map((key) => rows().map((row) => row[key])),
-      options: {
-        height: 200, scales: { x: { time: false }, y: { range: (_, low, high) => [0, high * 1.08 || 1] } },
-        axes: [plotAxis("", { label: "step", incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000], size: 28 }), plotAxis("ns")],
-        series: [{}, line("delay"), line("compute", { dash: [6, 4] })],
-        cursor: { drag: { x: true, y: false, setScale: false }, y: false },
-        hooks: { drawClear: [shadeSteps], setSelect: [chooseSteps] },
-      },
-    }),
+    legend: () => samples([[lineSample(), "Longest"], [lineSample(palette.compute, [6, 4]), "Shortest"]]),
+    x: { unit: "#", label: "step", range: () => [grid.steps[0] - 0.5, grid.steps.at(-1) + 0.5] },
+    y: { unit: "ns", range: (points) => [0, extent(points.flatMap((point) => point.y), [0, 1])[1] * 1.08] },
+    points: () => rows().map((row) => ({ ...row, x: row.step, y: [row.most, row.least].filter(isKnown), lines: [columnText(row.column), range(row)] })),
+    paint: (pen, points, toX, toY) => {
+      if (state.steps) {
+        const [left, right] = [toX(state.steps[0] - 0.3), toX(state.steps.at(-1) + 0.3)];
+        pen.opacity = 0.15;
+        pen.box(left, PLOT.top, right - left, PLOT.bottom - PLOT.top, { colour: palette.accent });
+        pen.opacity = 1;
+      }
+      drawSeries(pen, points, (point) => point.most, toX, toY, { colour: palette.delay });
+      drawSeries(pen, points, (point) => point.least, toX, toY, { colour: palette.compute, dash: [6, 4] });
+    },
+    choose: (points) => points.length && setState({ steps: someOf(points.flatMap(({ column }) => stepsOfColumns(column, column)), grid.steps) }),
     table: () => ({ rows: rows(), columns: [{ key: "step", label: "step", text: (row) => columnText(row.column) }, ["least_ns=shortest", (row) => row.least], ["most_ns=longest", (row) => row.most]] }),
   });
-}
-
-function shadeSteps(plot) {
-  if (state.steps === null) return;
-  const [left, right] = [state.steps[0] - 0.3, state.steps.at(-1) + 0.3].map((step) => plot.valToPos(step, "x", true));
-  plot.ctx.globalAlpha = 0.15;
-  plot.ctx.fillStyle = palette.accent;
-  plot.ctx.fillRect(left, plot.bbox.top, right - left, plot.bbox.height);
-  plot.ctx.globalAlpha = 1;
-}
-
-function chooseSteps(plot) {
-  const { left, width } = plot.select;
-  if (width < 3) return;
-  const [from, to] = [left, left + width].map((x) => plot.posToVal(x, "x"));
-  const { steps } = page.rank_steps;
-  setState({ steps: someOf(steps.filter((step) => step >= from && step <= to), steps) });
 }
 
 function waterfallChart() {
@@ -88,9 +73,9 @@ function waterfallChart() {
     legend: () => legend(["step", "saving"]),
     bar: (row) => {
       const [low, high] = extent([row.from_ns, row.to_ns]);
-      if (row.kind !== "change") return { label: row.label, isStrong: row.kind === "measured", segments: [{ part: "step", from: 0, to: high }], ends: [msText(high)] };
+      if (row.kind !== "change") return { label: row.label, isStrong: row.kind === "measured", segments: [{ part: "step", from: 0, to: high }], ends: [high] };
       return {
-        label: row.label, ends: [`−${msText(row.saving_ns)}`], error: [low - row.error_ns, low + row.error_ns],
+        label: row.label, ends: [-row.saving_ns], error: [low - row.error_ns, low + row.error_ns],
         segments: [{ part: "step", from: 0, to: low }, { part: "saving", from: low, to: high, text: `saves ${timeText(row.saving_ns)} ± ${timeText(row.error_ns)}` }],
       };
     },
@@ -104,7 +89,7 @@ function phasesChart() {
     list: () => meansOf("phases", result.phases?.parts, ["phase"], ["total_ns", ...STEP_PARTS.map((part) => `${part}_ns`)]).filter((row) => row.total_ns > 0),
     summary: () => `Mean time a step in each phase by device (of a CPU rank by host), and what it consists of, of ${chosenRanksText("phases.parts")}.`,
     legend: stepLegend,
-    bar: (row) => ({ label: row.phase, segments: partSegments(row), ends: [timeText(row.total_ns)] }),
+    bar: (row) => ({ label: row.phase, segments: partSegments(row), ends: [row.total_ns] }),
   });
 }
 
@@ -114,6 +99,6 @@ function idleChart() {
     id: "idle", title: "Why ranks idle", follows: ["ranks"], columns: ["cause", "total_ns=mean a step"],
     list: () => meansOf("idle_causes", result.idle_causes, ["cause"], ["total_ns"]).filter((row) => row.total_ns > 0).sort(largestFirst("total_ns")),
     summary: () => `Idle time a step by its cause, mean of ${chosenRanksText("idle_causes")}.`,
-    bar: (row) => ({ label: words(row.cause), segments: [{ part: "idle", from: 0, to: row.total_ns }], ends: [timeText(row.total_ns)] }),
+    bar: (row) => ({ label: words(row.cause), segments: [{ part: "idle", from: 0, to: row.total_ns }], ends: [row.total_ns] }),
   });
 }

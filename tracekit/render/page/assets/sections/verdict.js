@@ -46,19 +46,23 @@ function verdictText() {
 function findingCard(finding, place) {
   const view = page.findings[place];
   const markdown = button("Copy as Markdown", () => copyText(view.markdown, markdown));
-  const command = button("Copy", () => copyText(view.open_command, command), { "aria-label": "Copy the command" });
   return el(
     "li", { id: `finding-${place + 1}`, class: `finding ${finding.severity}`, tabindex: -1, on: { click: () => place === state.finding || setState({ finding: place }) } },
     el("h3", null, finding.text),
     savingLine(finding, view),
-    finding.action ? el("p", null, el("b", null, "What to do: "), finding.action) : null,
+    finding.action ? el("p", null, el("b", null, "What to do: "), finding.action.split("`").map((part, at) => (at % 2 ? el("code", null, part) : part))) : null,
     el(
       "div", { class: "tools" },
-      button("Show evidence", (event) => (event.stopPropagation(), showEvidence(place)), { class: "primary" }), markdown,
-      el("span", { class: "command" }, el("code", null, view.open_command), command),
-      el("code", { class: "quiet", title: `tracekit explain ${finding.id} says what it takes` }, finding.id),
+      button("Show evidence", (event) => (event.stopPropagation(), showEvidence(place)), { class: "primary" }),
+      el("details", null, el("summary", null, "More"), el("div", null, [view.open_command, view.explain_command].map(commandLine), markdown)),
     ),
   );
+}
+
+/** Return a command with a button that copies it. */
+function commandLine(command) {
+  const copy = button("Copy", () => copyText(command, copy), { "aria-label": `Copy ${command}` });
+  return el("span", { class: "command" }, el("code", null, command), copy);
 }
 
 /** Return what mending a finding saves, as a number and as a bar whose whole is the step. */

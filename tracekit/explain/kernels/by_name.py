@@ -11,16 +11,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tracekit.explain.section import Section
-from tracekit.findings.finding import Finding
 from tracekit.model.columnar import Columnar
 from tracekit.model.communication import KINDS
 from tracekit.model.events import EventTable, Float64, Int64
 from tracekit.model.intervals import Intervals
-from tracekit.model.run import Run
 from tracekit.model.spans import LABEL_PREFIX
 from tracekit.model.summary import Part
-from tracekit.model.table import Column, Display, Frame, Table
+from tracekit.model.table import Column, Display, Table
 from tracekit.rank.communication_rules import COMPUTE
 from tracekit.rank.lanes import Lanes, complete_steps
 from tracekit.rank.phases import outermost_first
@@ -33,7 +30,9 @@ COPY = "copy"
 MOST_OPERATORS = 10_000
 """About so many operators are looked at: those of whole steps, at least one, evenly spread over the recording."""
 
-_KINDS = (COMPUTE, COPY, *KINDS)
+DEVICE_KINDS = (COMPUTE, COPY, *KINDS)
+"""What a device event may count as."""
+
 _MEET_NONE = 4  # times as many events as intervals: it pays to find the events that meet no interval
 
 _Columns = tuple[Int64, Int64, Int64, Int64]
@@ -160,17 +159,16 @@ def kernel_times(recorded: RecordedSteps) -> OperationTimes:
     count = int(steps.windows.sum())
     if lanes.device == "cpu" or not count:
         return OperationTimes()
-    kind = np.where(device.is_kernel, 0, 1)
-    kind[lanes.communicates] = lanes.communication_events.kind + 2
+    kind = device_kinds(lanes)
     row, start_ns = device.row, events.start_ns[device.row]  # in order of time
-    inside = _rows_in(start_ns, steps.time)
+    inside = rows_in(start_ns, steps.time)
     charged_ns = np.zeros(len(kind), dtype=np.int64)
     charged_ns[lanes.communicates] = steps.exposed_ns
     row, kind, start_ns, charged_ns = row[inside], kind[inside], start_ns[inside], charged_ns[inside]
     duration_ns = events.duration_ns[row]
     exposed_ns = charged_ns + _exposed_ns(lanes, kind, start_ns, start_ns + duration_ns)
-    key = (events.name[row].astype(np.int64) + 1) * len(_KINDS) + kind
-    sums = _sums(events, (key, duration_ns, duration_ns, exposed_ns), kinds=len(_KINDS))
+    key = (events.name[row].astype(np.int64) + 1) * len(DEVICE_KINDS) + kind
+    sums = _sums(events, (key, duration_ns, duration_ns, exposed_ns), kinds=len(DEVICE_KINDS))
     return OperationTimes(steps=count, sums=sums)
 
 
@@ -182,7 +180,7 @@ def operator_times(recorded: RecordedSteps) -> OperationTimes:
     lanes, events = recorded.lanes, recorded.trace.events
     operator = events.in_category("cpu_op")
     rows_of = [np.flatnonzero(operator & events.on_tracks(np.array([thread]))) for thread in lanes.threads.tolist()]
-    chosen = _chosen_steps(recorded, sum(map(len, rows_of)))
+    chosen = chosen_steps(recorded, sum(map(len, rows_of)), most=MOST_OPERATORS)
     if not len(chosen):
         return OperationTimes()
     begin_ns = lanes.windows.host_start_ns
@@ -196,7 +194,7 @@ def operator_times(recorded: RecordedSteps) -> OperationTimes:
         if (start_ns[1:] < start_ns[:-1]).any():  # in most files the rows of a thread are in order
             order = np.argsort(start_ns, kind="stable")
             rows, start_ns = rows[order], start_ns[order]
-        rows = rows[_rows_in(start_ns, windows)]
+        rows = rows[rows_in(start_ns, windows)]
         rows = _each_once_outermost_first(events, rows[is_operator[events.name[rows]]])
         if len(rows):
             columns.append(_operator_columns(events, rows, shown, is_exposed=lanes.device == "gpu"))
@@ -206,30 +204,7 @@ def operator_times(recorded: RecordedSteps) -> OperationTimes:
     return OperationTimes(steps=len(chosen), sums=_sums(events, (key, total_ns, self_ns, exposed_ns), kinds=1))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Kernels:
-    """Kernels and operators, the most total time first.
-
-    Attributes:
-        kernels: rows of KERNELS; none for ranks that compute on CPUs.
-        operators: rows of OPERATORS, over some steps of each rank (`per_rank.MOST_OPERATORS`).
-    """
-
-    kernels: Frame = Frame(KERNELS)
-    operators: Frame = Frame(OPERATORS)
-    findings: tuple[Finding, ...] = ()
-
-
-def kernels(run: Run) -> Kernels:
-    """Return the kernels and operators of all ranks."""
-    operators = _rows([(summary.rank, summary[OPERATOR_TIMES]) for summary in run.ranks])
-    return Kernels(
-        kernels=_rows([(summary.rank, summary[KERNEL_TIMES]) for summary in run.ranks]),
-        operators=[{name: value for name, value in row.items() if name != "kind"} for row in operators],
-    )
-
-
-def _rows(by_rank: Sequence[tuple[int, OperationTimes]]) -> list[dict[str, object]]:
+def rows_over_ranks(by_rank: Sequence[tuple[int, OperationTimes]]) -> list[dict[str, object]]:
     """Return a row for each name and kind."""
     by_rank = [(rank, times) for rank, times in by_rank if times.steps and len(times.sums)]
     if not by_rank:
@@ -289,16 +264,23 @@ def parents(start_ns: Int64, end_ns: Int64) -> Int64:
     return found
 
 
-def _chosen_steps(recorded: RecordedSteps, operators: int) -> Int64:
-    """Return the windows, int64 [k], whose operators are looked at."""
+def device_kinds(lanes: Lanes) -> Int64:
+    """Return what each device event counts as, an index into `DEVICE_KINDS`, int64 [m]."""
+    kind = np.where(lanes.device_events.is_kernel, 0, 1)
+    kind[lanes.communicates] = lanes.communication_events.kind + 2
+    return kind
+
+
+def chosen_steps(recorded: RecordedSteps, operations: int, *, most: int) -> Int64:
+    """Return complete windows, int64 [k], evenly spread, with about `most` of the operations, but at least one."""
     lanes = recorded.lanes
     complete = np.flatnonzero(complete_steps(lanes, recorded.steps).windows)
-    per_step = max(operators // max(len(lanes.windows), 1), 1)
-    count = min(max(MOST_OPERATORS // per_step, 1), len(complete))
+    per_step = max(operations // max(len(lanes.windows), 1), 1)
+    count = min(max(most // per_step, 1), len(complete))
     return complete[np.linspace(0, len(complete) - 1, count).round().astype(np.int64)] if count else complete
 
 
-def _rows_in(time_ns: Int64, windows: Intervals) -> Int64:
+def rows_in(time_ns: Int64, windows: Intervals) -> Int64:
     """Return the positions of sorted times, int64 [n], that lie in the windows."""
     first = np.searchsorted(time_ns, windows.start_ns, side="left").tolist()
     stop = np.searchsorted(time_ns, windows.end_ns, side="left").tolist()
@@ -392,7 +374,7 @@ def _sums(events: EventTable, columns: _Columns, *, kinds: int) -> OperationSums
     kept = sums.rows(longest(sums, MOST_OF_RANK))
     texts = ("", *events.strings)  # 0: without a name
     names = np.array([texts[number] for number in kept.name.tolist()], dtype=object)
-    kind_texts = np.array(["" if kinds == 1 else _KINDS[number] for number in kept.kind.tolist()], dtype=object)
+    kind_texts = np.array(["" if kinds == 1 else DEVICE_KINDS[number] for number in kept.kind.tolist()], dtype=object)
     return replace(kept, name=names, kind=kind_texts)
 
 
@@ -409,12 +391,3 @@ def longest_of(columns: Sequence[np.ndarray], most: int) -> Int64:
     if len(rows) > most:
         rows = np.unique(np.concatenate([np.argsort(-column, kind="stable")[:most] for column in columns]))
     return rows[np.argsort(-columns[0][rows], kind="stable")]
-
-
-KERNELS_SECTION: Section[Kernels] = Section(
-    name="kernels",
-    reads=(KERNEL_TIMES, OPERATOR_TIMES),
-    keeps={KERNEL_TIMES: kernel_times, OPERATOR_TIMES: operator_times},
-    analyze=lambda given: kernels(given.run),
-    tables=(KERNELS, OPERATORS),
-)
