@@ -29,7 +29,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -76,17 +76,20 @@ class TrainingCost:
     """One run.
 
     Attributes:
-        step_ns: a recorded step, the mean.
+        steps_ns: each recorded step.
         opening_ns: from the end of the warm-up to the first recorded step.
         stated_ns: the recording cost a step that the trace states.
     """
 
-    step_ns: float
+    steps_ns: list[int]
     opening_ns: int
-    first_step_ns: int
     edges_ns: dict[str, int] = field(default_factory=dict)
     events: int = 0
     stated_ns: int | None = None
+
+    @property
+    def step_ns(self) -> float:
+        return statistics.fmean(self.steps_ns)
 
 
 class Stopwatch:
@@ -143,9 +146,8 @@ def run(arms: Sequence[str], workload: str, steps: int) -> dict[str, TrainingCos
             events, stated_ns = job.read(Path(folder)) if arm == "probe" else (0, None)
         opening_ns, *steps_ns = job.step_ns(steps)
         costs[arm] = TrainingCost(
-            step_ns=statistics.fmean(steps_ns),
+            steps_ns=steps_ns,
             opening_ns=opening_ns,
-            first_step_ns=steps_ns[0],
             edges_ns=dict(stopwatch.spent_ns),
             events=events,
             stated_ns=stated_ns,
@@ -206,6 +208,12 @@ def median_interval(values: list[float]) -> tuple[float, float]:
     return ordered[low], ordered[n - 1 - low]
 
 
+def _lower_quartile(values: Iterable[float]) -> float:
+    """Return what a run takes that little disturbs: other programs only add time."""
+    ordered = sorted(values)
+    return ordered[len(ordered) // 4]
+
+
 def measure(rounds: int, workload: str, steps: int) -> dict[str, Any]:
     order = random.Random(0)
     runs: dict[str, list[TrainingCost]] = {arm: [] for arm in ARMS}
@@ -224,6 +232,7 @@ def measure(rounds: int, workload: str, steps: int) -> dict[str, Any]:
     low, high = median_interval(ratios)
     cost = {arm: statistics.median(each.step_ns for each in runs[arm]) for arm in ARMS}
     over = [probe.step_ns - none.step_ns for probe, none in zip(runs["probe"], runs["none"], strict=True)]
+    undisturbed = {arm: [_lower_quartile(each.steps_ns[k] for each in runs[arm]) for k in range(steps)] for arm in ARMS}
     stated = [each.stated_ns for each in runs["probe"] if each.stated_ns is not None]
     return {
         "workload": workload,
@@ -232,8 +241,8 @@ def measure(rounds: int, workload: str, steps: int) -> dict[str, Any]:
         "flags": FLAGS,
         "events_per_step": statistics.median(each.events for each in runs["probe"]) / steps,
         "step_cpu_ns": cost,
-        "first_step_cpu_ns": {arm: statistics.median(each.first_step_ns for each in runs[arm]) for arm in ARMS},
-        "opening_cpu_ns": {arm: statistics.median(each.opening_ns for each in runs[arm]) for arm in ARMS},
+        "undisturbed_ns": undisturbed,
+        "opening_cpu_ns": {arm: _lower_quartile(each.opening_ns for each in runs[arm]) for arm in ARMS},
         "ratio_median": statistics.median(ratios),
         "ratio_interval": [low, high],
         "ratio_interval_method": "order statistics, 95 %",
@@ -260,8 +269,18 @@ def show(result: dict[str, Any]) -> None:
     print(f"\n{'CPU time of a recorded step':38}{'ms':>10}")
     for arm, label in zip(ARMS, ("not recorded", "bare torch.profiler", "tracekit.probe"), strict=True):
         print(f"  {label:36}{cost[arm] / 1e6:10.3f}")
-    for label, times_ns in (("first step", result["first_step_cpu_ns"]), ("before it", result["opening_cpu_ns"])):
+    print(f"\n{'Lower quartiles, ms':38}" + "".join(f"{arm:>10}" for arm in ARMS))
+    quartiles = result["undisturbed_ns"]
+    later = {arm: statistics.fmean(quartiles[arm][1:] or quartiles[arm]) for arm in ARMS}
+    for label, times_ns in (
+        ("from the warm-up to the first step", result["opening_cpu_ns"]),
+        ("the first recorded step", {arm: quartiles[arm][0] for arm in ARMS}),
+        ("a later one", later),
+    ):
         print(f"  {label:36}" + "".join(f"{times_ns[arm] / 1e6:10.3f}" for arm in ARMS))
+    probe_ns, bare_ns, plain_ns = (sum(quartiles[arm]) for arm in ("probe", "bare", "none"))
+    print(f"  {'a step, probe / bare':36}{probe_ns / bare_ns:10.4f}")
+    print(f"  {'a step, probe over not recorded':36}{(probe_ns - plain_ns) / result['steps'] / 1e6:10.3f}\n")
     print(f"  probe / bare, median of the ratios  {result['ratio_median']:10.4f}   95 % [{low:.4f}, {high:.4f}]")
     stated = result["recording_cost_stated_ns"]
     print(f"  recording cost, measured here       {result['recording_cost_ns'] / 1e6:10.3f}")

@@ -160,7 +160,7 @@ OBJECTS: Mapping[str, tuple[Value, ...]] = {
         Value("step_anchor", "str?", "", "What the user said begins a step; null: nothing."),
         Value("steps_from", "list of str", "", 'How the steps of ranks were found (docs/definitions.md, "Steps").'),
         Value("step_ns", "object?", "", "The length of the job's steps; null without a complete step."),
-        Value("capture_overhead_ns", "int?", "ns", "What recording added to a step; null when unknown."),
+        Value("capture_overhead_ns", "int?", "ns", "What recording added to a step, at most; null when unknown."),
         Value("capture_overhead_ratio", "float?", "ratio", "The same, as a share of the step."),
     ),
     "run.unmeasured_ranks[]": (

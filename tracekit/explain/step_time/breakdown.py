@@ -172,6 +172,8 @@ class CaptureOverhead:
     """The cost on `rank`, the one with the largest ratio of cost to mean step.
 
     Attributes:
+        per_step_ns: by which recording can have lengthened a step. On a GPU no more than the device was idle: as long
+            as it has work, a slower host costs nothing.
         options: options of torch.profiler that were on.
     """
 
@@ -207,13 +209,15 @@ def overhead_findings(run: Run) -> list[Finding]:
 
 
 def _cost(summary: RankSummary) -> CaptureOverhead | None:
-    steps_ns = [step.step_ns for step in summary.steps if step.complete]
+    steps = [step for step in summary.steps if step.complete]
     cost = summary[RECORDING_COST]
-    if cost is None or not any(steps_ns):
+    if cost is None or not any(step.step_ns for step in steps):
         return None
+    idle_ns = sum(step.idle_ns for step in steps) // len(steps)
+    per_step_ns = cost.per_step_ns if summary.device == "cpu" else min(cost.per_step_ns, idle_ns)
     return CaptureOverhead(
         rank=summary.rank,
-        per_step_ns=cost.per_step_ns,
-        ratio=cost.per_step_ns / statistics.mean(steps_ns),
+        per_step_ns=per_step_ns,
+        ratio=per_step_ns / statistics.mean(step.step_ns for step in steps),
         options=cost.options,
     )

@@ -122,8 +122,6 @@ def overhead_text(run: Run) -> str | None:
     if cost is not None:
         share = percent(cost.ratio, 1 if cost.ratio < 0.995 else 0)
         where = f", most on rank {cost.rank}" if len(run.ranks) > 1 else ""
-        # On a GPU the cost of the driver's tracing is unknown.
-        about = "at least" if run.device != "cpu" else "about"
-        return f"recording cost {about} {milliseconds(cost.per_step_ns)} ms a step ({share}){where}"
+        return f"recording cost about {milliseconds(cost.per_step_ns)} ms a step ({share}){where}"
     recorded = any(summary.run_id is not None for summary in run.ranks)
     return "what recording cost was not measured" if recorded else None

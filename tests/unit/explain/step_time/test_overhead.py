@@ -17,12 +17,14 @@ from tracekit.render.terminal import terminal_text
 from tracekit.report.report import Report, analyze
 
 
-def report(folder: Path, *costs_ns: int | None, options: tuple[str, ...] = ("record_shapes",)) -> Report:
-    """Return the report on ranks whose steps take 100 us, of which recording took `costs_ns`."""
+def report(
+    folder: Path, *costs_ns: int | None, options: tuple[str, ...] = ("record_shapes",), busy_us: int = 80
+) -> Report:
+    """Return the report on ranks whose steps take 100 us, of which recording took `costs_ns` of the host."""
     for rank, cost_ns in enumerate(costs_ns):
         trace = TraceBuilder(rank, len(costs_ns))
         for step in range(3):
-            trace.step(step, 100 * step, 100).kernel("gemm", 100 * step, 95, launched_at=100 * step)
+            trace.step(step, 100 * step, 100).kernel("gemm", 100 * step, busy_us, launched_at=100 * step)
         trace.capture()
         cost = Overhead(per_step_ns=cost_ns, stop_ns=None, export_ns=None, clock_ns=None, options=list(options))
         assert trace.metadata is not None
@@ -57,10 +59,21 @@ def test_a_tenth_is_the_limit(tmp_path: Path, cost_ns: int, warned: int) -> None
     assert len(warnings(report(tmp_path, cost_ns))) == warned
 
 
+@pytest.mark.parametrize(("busy_us", "cost_ns"), [(100, 0), (95, 5_000), (80, 12_000)])
+def test_what_recording_takes_of_the_host_costs_a_step_no_more_than_its_device_idled(
+    tmp_path: Path, busy_us: int, cost_ns: int
+) -> None:
+    result = report(tmp_path, 12_000, busy_us=busy_us)
+    cost = capture_overhead(result.run)
+    assert cost is not None
+    assert (cost.per_step_ns, cost.ratio) == (cost_ns, cost_ns / 100_000)
+    assert len(warnings(result)) == (cost_ns >= 10_000)
+
+
 def test_the_terminal_shows_the_cost_of_a_step(tmp_path: Path) -> None:
-    assert "recording cost at least 0.00 ms a step (1.2%)" in terminal_text(report(tmp_path / "one", 1200))
+    assert "recording cost about 0.00 ms a step (1.2%)" in terminal_text(report(tmp_path / "one", 1200))
     text = terminal_text(report(tmp_path / "two", 1000, 9000))
-    assert "recording cost at least 0.01 ms a step (9.0%), most on rank 1" in text
+    assert "recording cost about 0.01 ms a step (9.0%), most on rank 1" in text
 
 
 def test_traces_of_other_tools_have_no_cost(tmp_path: Path) -> None:
