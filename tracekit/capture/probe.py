@@ -77,8 +77,8 @@ def probe(
     A window skips `skip` calls, starts the profiler in the next `warmup` calls and records the `steps` calls after
     that. There are `repeat` windows, one every `every` calls (default: `warmup + steps`, so they follow each other).
     A window ends with the call after it, with `finish()`, or with the program: then what there is is written, marked
-    partial if it is less. The call after it waits until torch has stopped its profiler and written the trace: up to
-    some seconds for a million events.
+    partial if it is less. The call after it waits until torch has stopped its profiler and written the trace. That
+    takes longer the more events there are.
 
     Args:
         path: folder of the runs; `TRACEKIT_PATH` overrides it.

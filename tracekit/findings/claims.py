@@ -98,6 +98,8 @@ class Claims:
         behind_ns = self._take(_of_nobody(*_WAITING), saving_ns - time_ns)
         if self._is_left_over(finding, time_ns, had_ns):
             return None
+        if finding.cause in IDLE_CAUSES and finding.saving_ns:  # what recording took of it is gone without recording
+            finding = replace(finding, saving_ns=min(saving_ns, time_ns + behind_ns))
         evidence = _with_behind(finding, behind_ns)
         if "share" not in evidence or not finding.time_ns:
             return replace(finding, time_ns=time_ns, evidence=evidence)

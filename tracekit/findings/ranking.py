@@ -56,9 +56,11 @@ def rank_findings(
         is_explained = first.remedy != "ranks" and first.concerned and _cause_of_ranks(first) in blamed
         if not is_repeated and not is_explained:
             told.append(after(first, told) if after is not None and told else first)
-    # What is said of all ranks, or of all transfers, is what is left by what is said of some.
+    # What is said of all ranks, or of all transfers, is what is left by what is said of some. Time that recording takes
+    # is gone without it, whatever else could shorten it.
     told.sort(
         key=lambda each: (
+            each.cause != "recording",
             not each.concerned,
             each.cause in OF_ALL_TRANSFERS or each.remedy in OF_ALL_TRANSFERS,
             each.saving_ns is None,

@@ -69,7 +69,7 @@ def with_kernels(**times_ns: float) -> Report:
         for name, time_ns in times_ns.items()
     ]
     report = report_of_steps(STEADY)
-    return replace(report, results={**report.results, "kernels": Kernels(kernels=rows, operators=[])})
+    return replace(report, results={**report.results, "kernels": Kernels(kernels=rows, kernel_shapes=[], operators=[])})
 
 
 def test_a_kernel_that_takes_longer_or_is_new_stands_out() -> None:

@@ -41,7 +41,7 @@ def test_json_has_the_columns_of_the_schema_and_plain_values(tmp_path: Path) -> 
     assert actual["bucket_map"][0]["parameters"] == ["a.weight"]
     assert actual["run"]["run_id"] == "run-1"
     assert actual["run"]["strategies"] == ["ddp"]
-    assert actual["run"]["capture_overhead_ratio"] == 0.01
+    assert actual["run"]["capture_overhead_ratio"] == 0  # the device is never idle
     assert [(row["method"], row["offset_ns"]) for row in actual["clock"]["ranks"]] == [("probe", 0), ("probe", 5000)]
     assert text == json.dumps(actual, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
 

@@ -70,6 +70,15 @@ def test_what_recording_takes_of_the_host_costs_a_step_no_more_than_its_device_i
     assert len(warnings(result)) == (cost_ns >= 10_000)
 
 
+def test_what_recording_takes_of_idle_time_nothing_else_saves(tmp_path: Path) -> None:
+    """GIVEN a device that idles 60 us of 100, and recording that costs 25 THEN mending the rest saves 35 at most."""
+    findings = {finding.id: finding for finding in report(tmp_path, 25_000, busy_us=40).findings}
+    assert findings["recording-overhead"].time_ns == 25_000
+    others = [finding for finding in findings.values() if finding.id != "recording-overhead"]
+    assert [finding.time_ns for finding in others] == [35_000]
+    assert max(finding.saving_ns or 0 for finding in others) <= 35_000
+
+
 def test_the_terminal_shows_the_cost_of_a_step(tmp_path: Path) -> None:
     assert "recording cost about 0.00 ms a step (1.2%)" in terminal_text(report(tmp_path / "one", 1200))
     text = terminal_text(report(tmp_path / "two", 1000, 9000))
