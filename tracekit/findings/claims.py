@@ -138,7 +138,8 @@ def _without_parts(finding: Finding, parts: Iterable[str]) -> Finding | None:
     is_less = least is not None and ratio < least  # than the order needs in a step that nothing makes longer
     if ratio < BUBBLE_RATIO or (is_less and not finding.saving_ns):
         return None
-    left = {**dict.fromkeys(parts, 0), "bubble_ratio": ratio, "ideal_bubble_ratio": None if is_less else least}
+    left = {**dict.fromkeys(parts, 0), "bubble_ratio": ratio, "named_ratio": numbers["bubble_ratio"] - ratio}
+    left["ideal_bubble_ratio"] = None if is_less else least
     return restated(finding, {**numbers, **left})
 
 

@@ -20,6 +20,7 @@ _SHOWN_SHARE = 0.01  # of the pipeline's time: a smaller part of the bubbles is 
     BUBBLE_RATIO,
     example={
         "bubble_ratio": 0.43,
+        "named_ratio": 0,
         "ideal_bubble_ratio": 0.27,
         "warmup_ns": 12_000_000,
         "drain_ns": 12_000_000,
@@ -32,6 +33,7 @@ _SHOWN_SHARE = 0.01  # of the pipeline's time: a smaller part of the bubbles is 
 )
 def pipeline_bubble(
     bubble_ratio: float,
+    named_ratio: float,
     ideal_bubble_ratio: float | None,
     warmup_ns: int,
     drain_ns: int,
@@ -43,7 +45,8 @@ def pipeline_bubble(
 ) -> Sentence:
     """Ranks of the pipeline idle for a notable part of its time, by the order of its actions or by what delays them.
 
-    schedule: what to try, which saves most by a replay.
+    bubble_ratio: without `named_ratio`, which the stage, rank or link of another finding causes. schedule: what to try,
+    which saves most by a replay.
     """
     parts_ns = {
         "warm-up and drain": warmup_ns + drain_ns,
@@ -57,14 +60,12 @@ def pipeline_bubble(
     total_ns = sum(parts_ns.values())
     reached_ns = [min(most, total_ns) for most in accumulate(accumulate(parts_ns.values()), max)]
     shown_ns = (after - before for before, after in pairwise([0, *reached_ns]))
-    shown = sorted(zip(parts_ns, shown_ns, strict=True), key=lambda part: -part[1])
-    parts = [
-        f"{name} {bubble_ratio * part_ns / total_ns:.0%}"
-        for name, part_ns in shown
-        if total_ns and bubble_ratio * part_ns / total_ns >= _SHOWN_SHARE
-    ]
+    shares = {name: bubble_ratio * part_ns / max(total_ns, 1) for name, part_ns in zip(parts_ns, shown_ns, strict=True)}
+    shares["named stage or rank"] = named_ratio
+    largest_first = sorted(shares.items(), key=lambda part: -part[1])
+    parts = [f"{name} {share:.0%}" for name, share in largest_first if share >= _SHOWN_SHARE]
     least = "" if ideal_bubble_ratio is None else f" (this schedule needs {ideal_bubble_ratio:.0%})"
-    text = f"bubbles take {bubble_ratio:.0%} of the pipeline's time{least}: {', '.join(parts)}"
+    text = f"bubbles take {bubble_ratio + named_ratio:.0%} of the pipeline's time{least}: {', '.join(parts)}"
     return text, f"try {schedule}" if schedule is not None else None
 
 

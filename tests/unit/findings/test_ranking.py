@@ -147,6 +147,7 @@ def test_bubbles_are_told_of_without_those_behind_the_stage_that_is_named() -> N
         cause="bubble",
         evidence={
             "bubble_ratio": 0.24,
+            "named_ratio": 0,
             "ideal_bubble_ratio": 0.05,
             "schedule": None,
             "warmup_ns": 60,
@@ -161,7 +162,8 @@ def test_bubbles_are_told_of_without_those_behind_the_stage_that_is_named() -> N
     causes = [{"cause": "warmup", "ranks": [], "time_ns": 100}, {"cause": "imbalance", "ranks": [], "time_ns": 70}]
 
     _, rest = rank_findings([bubbles, stage], STEP_NS, causes)
-    assert (rest.evidence["bubble_ratio"], rest.evidence["imbalance_ns"]) == (pytest.approx(0.16), 0)
+    shares = (rest.evidence["bubble_ratio"], rest.evidence["named_ratio"])
+    assert (shares, rest.evidence["imbalance_ns"]) == ((pytest.approx(0.16), pytest.approx(0.08)), 0)
     as_many = replace(bubbles, evidence={**bubbles.evidence, "ideal_bubble_ratio": 0.2})
     assert [each.text for each in rank_findings([as_many, stage], STEP_NS, causes)] == ["stage 1"]
     assert rank_findings([as_many], STEP_NS, causes)[0].text == bubbles.text

@@ -152,6 +152,7 @@ def pipeline_findings(
                 cause="bubble",
                 evidence={
                     "bubble_ratio": bubble_ratio,
+                    "named_ratio": 0.0,
                     "ideal_bubble_ratio": ideal_ratio,
                     **causes_ns,
                     "schedule": changes[0].what if changes else None,

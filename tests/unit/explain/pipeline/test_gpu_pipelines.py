@@ -131,7 +131,7 @@ def test_an_edge_without_others_alike_is_not_slow_by_itself(others: dict[str, An
 
 def test_a_network_that_is_slower_than_links_within_hosts_hides_no_late_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     """GIVEN an edge between hosts that costs more than the late host of rank 3 THEN rank 3 is named."""
-    spec = spec_of(synced=True, ranks_per_host=2, defect=Defect(cause="host", ranks=(3,), delay_us=4000.0))
+    spec = spec_of(synced=True, ranks_per_host=2, defect=Defect(cause="host", ranks=(3,), delay_us=8000.0))
     network = replace(spec, defect=Defect(cause="slow_edge", ranks=(1, 2), delay_us=12_000.0))
 
     def late_and_slow(of: JobSpec, rank: int) -> RankDefect:
