@@ -76,6 +76,20 @@ def _leaves(tensors: list[Any]) -> list[Any]:
     return leaves
 
 
+def _alive(references: Sequence[weakref.ref[Any]]) -> list[Any]:
+    """Return the objects that are alive.
+
+    Python's object of a tensor may belong to a graph. Older versions then free the tensor with the graph, whoever
+    holds it, unless torch is told that a weak reference gave it out.
+    """
+    objects = [alive for reference in references if (alive := reference()) is not None]
+    tensor_types = set(map(id, _imported(_TENSORS)))
+    for each in objects:
+        if id(type(each)) in tensor_types and hasattr(each, "_fix_weakref"):
+            each._fix_weakref()
+    return objects
+
+
 class LiveObjects:
     """Objects of the training program: one search, at the first question, serves all questions.
 
@@ -115,7 +129,7 @@ class LiveObjects:
         if self._matches is None:
             return LiveObjects(self._watch)
         references = [weakref.ref(each) for each in self._matches]
-        return LiveObjects(self._watch, lambda: [alive for ref in references if (alive := ref()) is not None])
+        return LiveObjects(self._watch, lambda: _alive(references))
 
     def _with_watched(self, matches: list[Any]) -> list[Any]:
         objects = list(matches)

@@ -61,6 +61,8 @@ def _skip_function() -> Callable[[types.CodeType], Any]:
     torch.compiler.disable() would not do: it breaks the graph of a trace that reaches the function.
     """
     eval_frame = sys.modules["torch"]._C._dynamo.eval_frame
+    if not hasattr(eval_frame, "_FrameAction"):  # torch 2.6
+        return lambda code: eval_frame.skip_code(code)
     action = eval_frame._FrameAction
     strategy = eval_frame._FrameExecStrategy(action.SKIP, action.DEFAULT)
     return lambda code: eval_frame.set_code_exec_strategy(code, strategy)

@@ -130,7 +130,10 @@ def accelerator_module() -> Any | None:
     None on a CPU, and while training has not used the accelerator: the capture does not initialise one.
     """
     torch = sys.modules["torch"]
-    device = torch.accelerator.current_accelerator()
+    try:
+        device = torch.accelerator.current_accelerator()
+    except RuntimeError:  # so says torch 2.6 that there is none
+        return None
     module = None if device is None else getattr(torch, device.type, None)
     if module is None or not module.is_available():
         return None

@@ -73,9 +73,15 @@ def _context_of(module: Any) -> Any | None:
     return next((content for content in contents if type(content).__name__ == _CONTEXT[1]), None)
 
 
+def _inner_backend(backend: Any) -> Any | None:
+    """Return the backend that `backend` wraps, by the name that this torch has for it; None if it wraps none."""
+    names = ("_torchdynamo_orig_backend", "_torchdynamo_orig_callable")  # the second in older versions
+    return next((inner for name in names if (inner := getattr(backend, name, None)) is not None), None)
+
+
 def _values(context: Any) -> dict[str, SettingValue]:
     backend = context.callback
-    while (inner := getattr(backend, "_torchdynamo_orig_backend", None)) is not None:
+    while (inner := _inner_backend(backend)) is not None:
         backend = inner
     config = getattr(backend, "config", None)
     name = getattr(backend, "compiler_name", None) or getattr(backend, "__name__", type(backend).__name__)

@@ -13,6 +13,8 @@ from __future__ import annotations
 from tracekit.capture.private_names.entry import PrivateName, entries
 from tracekit.capture.rpc.private_names import REMOTE_CALLS
 
+_EVAL_FRAME = "torch._C._dynamo.eval_frame"
+_CONVERT_FRAME = "torch._dynamo.convert_frame.ConvertFrame"
 _COLLECTIVES = "torch._C._distributed_c10d"
 _FSDP1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
 _FSDP1_INIT = "torch.distributed.fsdp._init_utils"
@@ -42,12 +44,31 @@ PROFILER = {
     },
 }
 
-COMPILER = {
+# What older versions have under another name: each part is followed by the one of before.
+SKIPPING = {
     "torch.compile compiles functions of the capture": {
-        "torch._C._dynamo.eval_frame: _FrameAction, _FrameExecStrategy, set_code_exec_strategy": (
+        f"{_EVAL_FRAME}: _FrameAction, _FrameExecStrategy, set_code_exec_strategy": (
             "has torch.compile skip the functions of the capture"
         ),
     },
+}
+OLDER_SKIPPING = {
+    "torch.compile compiles functions of the capture": {
+        f"{_EVAL_FRAME}: skip_code": "has torch.compile skip the functions of the capture",
+    },
+}
+BACKEND = {
+    "the configuration names a wrapper in its place": {
+        "torch._dynamo.convert_frame: ConvertFrame._torchdynamo_orig_backend": "names the backend of torch.compile",
+    },
+}
+OLDER_BACKEND = {
+    "the configuration names a wrapper in its place": {
+        "torch._dynamo.convert_frame: ConvertFrame._torchdynamo_orig_callable": "names the backend of torch.compile",
+    },
+}
+
+COMPILER = {
     "hooks may have compiled modules compiled again; their names have `_orig_mod` in them": {
         "torch._dynamo.eval_frame: OptimizedModule, OptimizedModule._orig_mod": (
             "finds compiled modules and the names of the modules inside"
@@ -59,9 +80,6 @@ COMPILER = {
     },
     "the configuration lacks what is compiled": {
         "torch._dynamo.eval_frame: OptimizeContext, OptimizeContext._dynamic": "reads the options of torch.compile",
-    },
-    "the configuration names a wrapper in its place": {
-        "torch._dynamo.convert_frame: ConvertFrame._torchdynamo_orig_backend": "names the backend of torch.compile",
     },
     "the configuration lacks compiled functions": {
         "torch._dynamo.convert_frame: output_codes": "names the functions that were compiled",
@@ -100,6 +118,9 @@ MODULES = {
     },
     "memory is missing for models with sparse tensors": {
         "torch: Tensor._indices, Tensor._values": "counts the memory of sparse tensors",
+    },
+    "torch may warn of a tensor that dies while the capture looks at it": {
+        "torch: Tensor._fix_weakref": "holds a tensor that only a graph held",
     },
     "names of modules contain the wrapper's": {
         "torch.distributed.algorithms._checkpoint.checkpoint_wrapper: ActivationWrapper._checkpoint_wrapped_module": (
@@ -285,6 +306,10 @@ RPC = {
 
 PRIVATE_NAMES: tuple[PrivateName, ...] = (
     *entries(PROFILER),
+    *entries(SKIPPING, instead=f"{_EVAL_FRAME}.skip_code"),
+    *entries(OLDER_SKIPPING, instead=f"{_EVAL_FRAME}.set_code_exec_strategy"),
+    *entries(BACKEND, instead=f"{_CONVERT_FRAME}._torchdynamo_orig_callable"),
+    *entries(OLDER_BACKEND, instead=f"{_CONVERT_FRAME}._torchdynamo_orig_backend"),
     *entries(COMPILER),
     *entries(MODULES),
     *entries(PHASES),

@@ -139,3 +139,20 @@ def test_of_tensors_the_leaves_that_get_gradients_are_found_and_no_mode_is_asked
 
     assert {id(declared), id(raw)} <= found_ids
     assert not found_ids & set(map(id, others))
+
+
+def test_a_tensor_for_a_later_call_outlives_the_graph_that_held_it() -> None:
+    """GIVEN a leaf that only a graph holds WHEN it is found again and the graph is freed THEN the tensor is whole."""
+    torch = require_module("torch")
+    leaf = torch.ones(3, requires_grad=True)
+    leaf_id = id(leaf)
+    result = leaf * 2
+    program = LiveObjects()
+    program.instances("torch", "Tensor")
+    later = program.later()
+    del program, leaf
+    (found,) = [tensor for tensor in later.instances("torch", "Tensor") if id(tensor) == leaf_id]
+    del later, result
+    gc.collect()
+
+    assert found.sum().item() == 3.0

@@ -31,6 +31,18 @@ def test_without_an_accelerator_the_device_is_the_cpu(torch: Any) -> None:
     assert is_capturing_graph() is False
 
 
+def test_torch_may_raise_where_there_is_no_accelerator(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GIVEN builds for CPUs of torch 2.6, which raise rather than return None."""
+
+    def raise_error() -> None:
+        raise RuntimeError("Cannot access accelerator device when none is available.")
+
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", raise_error)
+
+    assert this_device().type == "cpu"
+    assert is_capturing_graph() is False
+
+
 def test_an_accelerator_of_any_name_is_found(stub: ModuleType) -> None:
     device = this_device()
 
