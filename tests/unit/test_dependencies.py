@@ -104,3 +104,14 @@ def test_every_constraint_names_a_version() -> None:
     of_extras = [requirement for name, each in EXTRAS.items() if name != "all" for requirement in each]
     asked = {distribution(each) for each in (*REQUIRED, *of_extras)}
     assert asked - set(map(distribution, pinned)) == set()
+
+
+@pytest.mark.parametrize("page", ["recording.md", "recipes.md"])
+def test_frameworks_that_are_said_to_have_been_run_are_those_that_are_tested(page: str) -> None:
+    pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
+    named = re.findall(
+        r"\b(torch|lightning|transformers|accelerate|deepspeed) (\d+\.\d+\.\d+)",
+        (ROOT / "docs" / page).read_text().replace("DeepSpeed", "deepspeed"),
+    )
+    assert named
+    assert [(name, version) for name, version in named if pinned[name] != version] == []

@@ -69,6 +69,22 @@ def test_a_missing_extra_comes_with_the_command_that_gets_it(installed: dict[str
     assert checks["viewer"].remedy == "pip install 'torch-tracekit[viewer]'"
 
 
+@pytest.mark.parametrize(
+    ("pandas", "hta", "is_told"), [("3.1.1", "0.5.0", True), ("2.2.3", "0.5.0", False), ("3.1.1", "", False)]
+)
+def test_what_hta_loses_on_pandas_3_comes_with_the_command_that_gets_it(
+    installed: dict[str, str], pandas: str, hta: str, is_told: bool
+) -> None:
+    installed["pandas"] = pandas
+    if hta:
+        installed["holistictraceanalysis"] = hta
+    told = by_name(examine()).get("hta: pandas")
+    assert (told is not None) == is_told
+    if told is not None:
+        assert (told.state, told.remedy) == ("absent", "pip install 'pandas>=2.2,<3'")
+        assert pandas in told.found
+
+
 def test_a_missing_core_library_is_a_problem_and_an_extra_of_the_same_list_is_none(installed: dict[str, str]) -> None:
     checks = by_name(examine())
     assert checks["click"].state == "ok"

@@ -14,6 +14,9 @@ import pytest
 
 from tests.components import require_module
 
+HAS_PANDAS_3 = int(pd.__version__.partition(".")[0]) >= 3
+"""HTA 0.5 was written for pandas 2, with which nothing is mended and nothing of it fails."""
+
 
 def load_by_hta(files: Mapping[int, Path], *, include_last_step: bool = False) -> Any:
     """Return HTA's `TraceAnalysis` of trace files by rank, parsed by HTA. The test is skipped without HTA."""
@@ -54,6 +57,9 @@ def as_on_pandas_2() -> Iterator[None]:
 
     HTA's call graph replaces all texts of a column by integers. In pandas 2 that makes a column of integers.
     """
+    if not HAS_PANDAS_3:
+        yield
+        return
     trace = require_module("hta.common.trace")
     link = trace.transform_correlation_to_index
 

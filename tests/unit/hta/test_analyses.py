@@ -13,7 +13,7 @@ import tracekit
 from tests.builders import TraceBuilder, write_run
 from tests.components import require_module
 from tests.gpu_steps import gpu_steps
-from tests.unit.hta.hta_itself import as_on_pandas_2, load_by_hta
+from tests.unit.hta.hta_itself import HAS_PANDAS_3, as_on_pandas_2, load_by_hta
 from tracekit.hta.analyses import ANALYSES, HtaRequest, error_line, run_analysis
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -101,8 +101,9 @@ def test_counters_of_kernels_are_those_of_hta(tmp_path: Path) -> None:
         trace.event("void gemm<float>(float*)", "cuda_profiler_range", at + 6, 3, pid=0, thread=0, args=counters)
     files = {0: trace.write(tmp_path / "rank0.json")}
     run = tracekit.load(files[0])
-    on_pandas_3 = run_analysis("counters", HtaRequest(load=lambda: tracekit.to_hta(run), analysis=tracekit.to_hta(run)))
-    assert on_pandas_3.error == "TypeError: The axis argument to unique is not supported for dtype object"
+    unmended = run_analysis("counters", HtaRequest(load=lambda: tracekit.to_hta(run), analysis=tracekit.to_hta(run)))
+    refusal = "TypeError: The axis argument to unique is not supported for dtype object"
+    assert unmended.error == (refusal if HAS_PANDAS_3 else "")
 
     with as_on_pandas_2():
         actual, expected = (

@@ -25,10 +25,14 @@ def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(cli, ["analyze", RUN, *map(str, arguments)], prog_name="tracekit")
 
 
-@pytest.mark.parametrize("suffix", FORMATS)
-def test_every_format_is_written_once_and_again_by_force(tmp_path: Path, suffix: str) -> None:
+def require_what_writes(suffix: str) -> None:
     if (package := {".parquet": "pyarrow", ".xlsx": "openpyxl"}.get(suffix)) is not None:
         require_module(package)
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_every_format_is_written_once_and_again_by_force(tmp_path: Path, suffix: str) -> None:
+    require_what_writes(suffix)
     path = tmp_path / f"report{suffix}"
     assert run("-o", path).exit_code == 0
     assert path.is_dir() == (suffix in FOLDERS)
@@ -41,6 +45,7 @@ def test_every_format_is_written_once_and_again_by_force(tmp_path: Path, suffix:
 
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_the_path_of_a_run_need_not_be_unicode(tmp_path: Path, suffix: str) -> None:
+    require_what_writes(suffix)
     folder = write_run(tmp_path / os.fsdecode(b"run\xff"), [gpu_rank(rank, 2) for rank in range(2)])
     outcome = CliRunner().invoke(cli, ["analyze", str(folder), "-o", str(tmp_path / f"report{suffix}")])
     assert outcome.exit_code == 0, outcome.stderr

@@ -1,0 +1,1 @@
+"""What tracekit costs, and how often it is right."""
