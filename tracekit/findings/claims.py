@@ -58,6 +58,7 @@ class Claims:
         self._rows = frozenset(self._left_ns)
         self._transfer_ns = self._left_ns["transfer", ()]
         self._bubbles_behind = set[str]()
+        self._is_recording_told = False
 
     def claimed(self, finding: Finding) -> Finding | None:
         """Return a finding with the time that it is about; None if others have claimed that, or most of it.
@@ -98,8 +99,9 @@ class Claims:
         behind_ns = self._take(_of_nobody(*_WAITING), saving_ns - time_ns)
         if self._is_left_over(finding, time_ns, had_ns):
             return None
-        if finding.cause in IDLE_CAUSES and finding.saving_ns:  # what recording took of it is gone without recording
-            finding = replace(finding, saving_ns=min(saving_ns, time_ns + behind_ns))
+        self._is_recording_told |= finding.cause == "recording"
+        if self._is_recording_told and finding.cause in IDLE_CAUSES and finding.saving_ns:
+            finding = replace(finding, saving_ns=min(saving_ns, time_ns + behind_ns))  # the rest goes without recording
         evidence = _with_behind(finding, behind_ns)
         if "share" not in evidence or not finding.time_ns:
             return replace(finding, time_ns=time_ns, evidence=evidence)
