@@ -68,11 +68,8 @@ docs: $(TEST_READY) ## Write what docs/ has of the code, and build docs and gall
 	$(BIN)/python -m docs.reference
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-# A sample, which takes half a minute; OLDEST_TESTS=tests/unit is all.
-OLDEST_TESTS := tests/unit/report tests/unit/comparison tests/unit/render/files tests/unit/cli/test_analyze.py
-
 package-check: $(TEST_READY) ## Build wheel and sdist, run each in an empty environment, with newest and oldest versions
-	OLDEST_TESTS='$(OLDEST_TESTS)' WORKERS=$(WORKERS) .ci/package-check $(BIN)/python
+	WORKERS=$(WORKERS) .ci/package-check $(BIN)/python
 
 # RUNS='ddp fsdp' runs only these again
 reports: $(TEST_READY) ## Run the probes again and rebuild the gallery in reports/

@@ -61,7 +61,7 @@ def pipeline_bubble(
     reached_ns = [min(most, total_ns) for most in accumulate(accumulate(parts_ns.values()), max)]
     shown_ns = (after - before for before, after in pairwise([0, *reached_ns]))
     shares = {name: bubble_ratio * part_ns / max(total_ns, 1) for name, part_ns in zip(parts_ns, shown_ns, strict=True)}
-    shares["named stage or rank"] = named_ratio
+    shares["cause of another finding"] = named_ratio
     largest_first = sorted(shares.items(), key=lambda part: -part[1])
     parts = [f"{name} {share:.0%}" for name, share in largest_first if share >= _SHOWN_SHARE]
     least = "" if ideal_bubble_ratio is None else f" (this schedule needs {ideal_bubble_ratio:.0%})"

@@ -208,9 +208,9 @@ def _work(strings: Sequence[str], operation: Sequence[int]) -> tuple[str, str, i
         return "", "", 0, 0
     shapes, dtypes, flops = found
     sizes = ", ".join("x".join(map(str, dims)) for dims in shapes if dims)
-    width = min((bytes_per_element(dtype) or 0 for dtype in dtypes), default=0)  # of a cast the lesser side: at least
+    width = min(bytes_per_element(dtype) or 0 for dtype in dtypes)  # of a cast the lesser side: at least
     moved = elements_moved(strings[operation[0]], shapes) or 0
-    return sizes, dtypes[0] if dtypes else "unknown", flops or 0, moved * width
+    return sizes, dtypes[0], flops or 0, moved * width
 
 
 def elements_moved(name: str, shapes: Dims) -> int | None:

@@ -77,13 +77,12 @@ def flop_sums(recorded: RecordedSteps) -> FlopSums:
     flops: dict[tuple[str, bool], int] = defaultdict(int)
     unreadable = 0
     for (*key, again), times in alike.items():
-        _, dtypes, operations = operation_of(events.strings, key) or ((), [], None)
+        _, dtypes, operations = operation_of(events.strings, key) or ((), ["unknown"], None)
         if operations is None:
             unreadable += times
             uncounted.add(f"{events.strings[key[0]]} without shapes")
             continue
-        dtype = dtypes[0] if dtypes else "unknown"
-        dtype = "tf32" if dtype == "float32" and tf32 else dtype
+        dtype = "tf32" if dtypes[0] == "float32" and tf32 else dtypes[0]
         count[dtype, again] += times
         flops[dtype, again] += times * operations
     unavailable = None
@@ -196,6 +195,8 @@ def _scores(query: Sequence[int], key: Sequence[int]) -> int:
 def operation_of(strings: Sequence[str], key: Sequence[int]) -> tuple[Dims, list[str], int | None] | None:
     """Return the shapes of an operator's inputs, their data types, and its operations; None where shapes are unknown.
 
+    There is at least one type; it may be "unknown".
+
     key: its name, shapes, types and other inputs, as numbers in `strings` or ABSENT.
     """
     name, *texts = (None if number == ABSENT else strings[number] for number in key)
@@ -203,7 +204,7 @@ def operation_of(strings: Sequence[str], key: Sequence[int]) -> tuple[Dims, list
     if name is None or shapes is None or not all(map(_is_shape, shapes)):
         return None
     numbers = (dtype_index(text) for text in types or () if isinstance(text, str))
-    dtypes = [DTYPES[number] for number in numbers if number != ABSENT]
+    dtypes = [DTYPES[number] for number in numbers if number != ABSENT] or ["unknown"]
     return shapes, dtypes, flops_of(name, shapes, concrete or ())  # type: ignore[arg-type, return-value]
 
 
