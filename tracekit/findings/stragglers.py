@@ -85,10 +85,12 @@ def straggler(
         text += f"{_peers(ranks, peers)} for the same operators ({slow_operators['operator']}: {each:.0f} against "
         text += f"{peers_each:.0f} us). The others wait {share_of_step:.0%} of the step"
     elif steps == 1 and longest_wait is not None and expert_load is None:
-        most = f"{milliseconds(longest_wait['wait_ns'], 1)} ms in one {longest_wait['kind']}"
-        text = (
-            f"the others wait {milliseconds(others_wait_ns or 0, 1)} ms for {who} (rank {longest_wait['rank']} {most})"
+        waited_ns, most = (
+            others_wait_ns or 0,
+            f"{milliseconds(longest_wait['wait_ns'], 1)} ms in one {longest_wait['kind']}",
         )
+        share = f", {share_of_step * waited_ns / excess_ns:.0%} of the step" if excess_ns else ""
+        text = f"the others wait {milliseconds(waited_ns, 1)} ms for {who}{share} (rank {longest_wait['rank']} {most})"
         text += f". {_it(ranks).capitalize()} {longer} than {_peers(ranks, peers)}"
     else:
         text = f"{who} {longer} than {_peers(ranks, peers)}"

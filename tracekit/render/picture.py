@@ -19,6 +19,7 @@ from tracekit.report.step_picture import PARTS, Arrow, PictureRow, StepPicture
 if TYPE_CHECKING:
     from rich.text import Text
 
+_APART = 0.1  # of the longest step: with ranks that begin so far apart, the picture is longer than a step
 _LEAST_WIDTH = 24  # of the drawn step: with less the shares are left out
 _HEADS = {"gpu": " comp comm+wait idle", "cpu": " comp comm+wait rest"}
 """Of the shares of each row. What a rank without a device does besides is Python."""
@@ -133,11 +134,23 @@ def _below(picture: StepPicture, left: int, room: int, width: int, ranks: int, s
         lines.append(Text(f"{count_text(ranks - shown, 'rank')} not drawn", style="dim"))
     if servers:
         lines.append(Text(f"{ranks_text(servers)} serve{'s' * (len(servers) == 1)} the others: no steps", style="dim"))
-    if not picture.is_aligned and len(picture.rows) > 1:
-        lines.append(Text("each rank from its own begin of the step", style="dim"))
+    if begins := begins_text(picture):
+        lines.append(Text(begins, style="dim"))
     for line in lines:
         line.truncate(width)
     return lines
+
+
+def begins_text(picture: StepPicture) -> str:
+    """Return what is to know of where the rows begin; nothing if they begin together."""
+    if len(picture.rows) < 2:
+        return ""
+    if not picture.is_aligned:
+        return "each rank from its own begin of the step"
+    begins_ns = [row.start_ns for row in picture.rows]
+    apart_ns = max(begins_ns) - min(begins_ns)
+    is_notable = apart_ns >= _APART * max(row.step.step_ns for row in picture.rows)
+    return f"ranks begin this step up to {apart_ns / 1e6:.1f} ms apart" if is_notable else ""
 
 
 def arrival_text(arrow: Arrow) -> str:

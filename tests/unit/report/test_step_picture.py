@@ -10,6 +10,7 @@ from benchmarks.gpu_jobs import simulate
 from benchmarks.simulated import Cluster
 from benchmarks.studies.gpu_jobs.cases import GROUPS, Case
 from tracekit.api import Report, analyze
+from tracekit.render.picture import begins_text
 from tracekit.report.shown_ranks import ranks_to_show
 from tracekit.report.step_picture import PARTS, PictureRow, step_picture
 from tracekit.stats.grouped import summed
@@ -64,6 +65,15 @@ def test_without_one_clock_each_row_begins_with_its_own_step() -> None:
     assert (picture.is_aligned, picture.arrow) == (False, None)
     assert {row.start_ns for row in picture.rows} == {0}
     assert "waiting" not in times_ms(picture.rows[1])
+
+
+def test_ranks_that_begin_apart_are_why_a_picture_is_longer_than_a_step() -> None:
+    picture = step_picture(job(2, slow=1), 8)
+    assert picture is not None
+    assert begins_text(picture) == ""
+    first, second = picture.rows
+    later = replace(second, segments=tuple((start + MS, end + MS, part) for start, end, part in second.segments))
+    assert " 1.0 ms " in begins_text(replace(picture, rows=(first, later)))
 
 
 @pytest.mark.parametrize("group", GROUPS)

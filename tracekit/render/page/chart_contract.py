@@ -204,14 +204,14 @@ class PictureView(TypedDict):
 
     Attributes:
         length_ns: From the first begin of a rank's step to the last end.
-        is_aligned: Rows are on one clock; else each begins with its own step.
+        begins: What is to know of where the rows begin, as a phrase; may be empty.
         ranks: How many the run has.
         rows: Stages of a pipeline in order, or the last to arrive first.
     """
 
     step: int
     length_ns: int
-    is_aligned: bool
+    begins: str
     ranks: int
     parts: list[PicturePart]
     rows: list[PictureLine]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tracekit.render.page.chart_contract import PictureArrow, PictureLine, PicturePart, PictureView
 from tracekit.render.palette import LOOKS
-from tracekit.render.picture import arrival_text, row_label
+from tracekit.render.picture import arrival_text, begins_text, row_label
 from tracekit.report.report import Report
 from tracekit.report.step_picture import PARTS, PictureRow, StepPicture, step_picture
 
@@ -21,7 +21,7 @@ def picture_view(report: Report) -> PictureView | None:
     return PictureView(
         step=picture.step,
         length_ns=picture.length_ns,
-        is_aligned=picture.is_aligned,
+        begins=begins_text(picture),
         ranks=len(report.run.ranks),
         parts=[_part(PARTS[part], picture.device) for part in drawn],
         rows=[_line(row, picture, drawn) for row in picture.rows],

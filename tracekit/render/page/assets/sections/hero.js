@@ -14,7 +14,7 @@ function heroFigure() {
     id: "picture", title: `Step #${picture.step} in time: ${picture.rows.length > 1 ? order : "one rank"}`, follows: ["ranks", "steps", "dimension", "phase"],
     summary: () => [
       arrowText(), drawn < picture.ranks ? `${picture.rows.length} of ${picture.ranks} ranks are drawn.` : "",
-      picture.is_aligned || picture.rows.length < 2 ? "" : "Each rank from its own begin of the step.",
+      picture.begins && sentence(picture.begins),
     ].filter(Boolean).join(" "),
     legend: () => samples(picture.parts.map((part) => [heroSample(part), part.name])),
     build: (holder, width, spoken) => holder.replaceChildren(heroDrawing(width, `${spoken} ${picture.rows.map(rowText).join(" ")}`)),
