@@ -66,7 +66,11 @@ def pipeline_bubble(
     parts = [f"{name} {share:.0%}" for name, share in largest_first if share >= _SHOWN_SHARE]
     least = "" if ideal_bubble_ratio is None else f" (this schedule needs {ideal_bubble_ratio:.0%})"
     text = f"bubbles take {bubble_ratio + named_ratio:.0%} of the pipeline's time{least}: {', '.join(parts)}"
-    return text, f"try {schedule}" if schedule is not None else None
+    if schedule is not None:
+        return text, f"try {schedule}"
+    if largest_first[0][0] == "late peers":
+        return text, "look in the schedule for actions that take longer than usual: these make peers late"
+    return text, None
 
 
 @entry(

@@ -85,12 +85,10 @@ def straggler(
         text += f"{_peers(ranks, peers)} for the same operators ({slow_operators['operator']}: {each:.0f} against "
         text += f"{peers_each:.0f} us). The others wait {share_of_step:.0%} of the step"
     elif steps == 1 and longest_wait is not None and expert_load is None:
-        waited_ns, most = (
-            others_wait_ns or 0,
-            f"{milliseconds(longest_wait['wait_ns'], 1)} ms in one {longest_wait['kind']}",
-        )
+        waited_ns = others_wait_ns or 0
         share = f", {share_of_step * waited_ns / excess_ns:.0%} of the step" if excess_ns else ""
-        text = f"the others wait {milliseconds(waited_ns, 1)} ms for {who}{share} (rank {longest_wait['rank']} {most})"
+        text = f"the others wait {milliseconds(waited_ns, 1)} ms for {who}{share} (rank {longest_wait['rank']} "
+        text += f"{milliseconds(longest_wait['wait_ns'], 1)} ms in one {longest_wait['kind']})"
         text += f". {_it(ranks).capitalize()} {longer} than {_peers(ranks, peers)}"
     else:
         text = f"{who} {longer} than {_peers(ranks, peers)}"
@@ -183,7 +181,7 @@ def _action(
         known = host_in is not None and (host_in["source"] or host_in["operator"])
         if host_in is not None and host_in["annotation"] == BEFORE_OPERATORS:
             if not known:
-                return f"load the batch ahead in workers, if that is it. R{_RECORD_STACKS[1:]}"
+                return f"{_RECORD_STACKS}. If it gets the batch, load ahead in workers"
             return "move what Python does there out of the step. If it gets the batch, load ahead in workers"
         if host_in is not None and host_in["operator"]:
             return f"compare what {who} run{'s' * (len(ranks) == 1)} there with what the others do"
