@@ -123,6 +123,7 @@ def test_the_bundled_ui_opens_on_the_first_finding_without_a_network(browser: An
         assert server.was_fetched
 
 
+@pytest.mark.long
 def test_all_actions_of_a_pipeline_are_pinned_in_the_order_of_the_ranks(browser: Any, ui: Path, tmp_path: Path) -> None:
     spec = JobSpec(family="pipeline", pp=4, layers=8, microbatches=8, steps=3)
     run = load(simulate(spec).write(tmp_path / "in"))
@@ -134,6 +135,7 @@ def test_all_actions_of_a_pipeline_are_pinned_in_the_order_of_the_ranks(browser:
         assert page.errors == []
 
 
+@pytest.mark.long
 def test_a_page_of_the_uis_origin_can_fetch_the_trace(browser: Any, ui: Path, trace: Merged) -> None:
     """GIVEN the bundled UI as https://ui.perfetto.dev WHEN the user allows it to reach this machine THEN it fetches the
     trace from the other origin and opens on the first finding, and the server ends.

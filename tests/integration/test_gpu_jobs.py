@@ -30,7 +30,15 @@ def test_every_group_has_jobs() -> None:
     assert SEEDS.keys() == GROUPS.keys()
 
 
-@pytest.mark.parametrize(("group", "seed"), [(group, seed) for group, seeds in SEEDS.items() for seed in seeds])
+# At every change the first two of each group: a healthy job and one with a defect.
+JOBS = [
+    pytest.param(group, seed, marks=[pytest.mark.long] * (place > 1))
+    for group, seeds in SEEDS.items()
+    for place, seed in enumerate(seeds)
+]
+
+
+@pytest.mark.parametrize(("group", "seed"), JOBS)
 def test_all_statements_on_a_job_are_right(group: str, seed: int) -> None:
     scores = score(Case(group, seed))
 

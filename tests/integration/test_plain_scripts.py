@@ -18,10 +18,10 @@ STEPS = 3
     ("script", "strategy", "parallelism", "collectives_a_step"),
     [
         ("ddp", "ddp", "dp", 2),  # a bucket and the loss
-        ("ddp_mesh", "ddp", "dp", 1),
+        pytest.param("ddp_mesh", "ddp", "dp", 1, marks=pytest.mark.long),
         ("manual_data_parallel", "manual_dp", "dp", 9),  # eight parameters and the loss
         ("tensor_parallel_columns", "tp", "tp", 3),  # a gather a layer, one gradient that goes on
-        ("inference_rows", "tp", "tp", 2),
+        pytest.param("inference_rows", "tp", "tp", 2, marks=pytest.mark.long),
     ],
 )
 def test_a_script_with_the_decorator_alone(

@@ -14,7 +14,7 @@ FROZEN = read_frozen()
 IN_REACH = {case.name: case for case in cases() if case.is_frozen}
 READ_IN_OTHER_WAYS = [
     *(name for name in IN_REACH if name.startswith(("data/", "made/"))),
-    *(f"job/{group}/3" for group in ("ddp", "fsdp", "tensor", "pipeline-action", "expert", "lost-kernels")),
+    *(f"job/{group}/3" for group in ("ddp", "pipeline-action", "lost-kernels")),
     "damaged/a clock that is set back",
 ]
 """Other runs are read so in tests/unit/cli/test_damaged_runs.py."""
