@@ -80,9 +80,11 @@ class Claims:
         own = [(cause, ()) for cause in _causes_of(finding)]
         return self._of_all(finding, own) if any(row in self._rows for row in own) else finding
 
-    def _of_ranks(self, finding: Finding, own: Sequence[Row]) -> Finding:
+    def _of_ranks(self, finding: Finding, own: Sequence[Row]) -> Finding | None:
         most_ns = max(finding.time_ns or 0, finding.saving_ns or 0)
         time_ns = self._take(own, None)
+        if not time_ns and not finding.saving_ns and any(row in self._rows for row in own):
+            return None  # another finding has told why, such as the load of its experts
         own_work = _BEHIND.get(finding.cause or "", IDLE_CAUSES)
         if not time_ns and not finding.saving_ns:  # the critical path passes other ranks, and no replay tells why
             time_ns = self._take(_of_nobody(*own_work), most_ns)

@@ -124,6 +124,18 @@ def test_idle_time_of_a_rank_that_is_named_is_its_own_without_a_replay() -> None
     ]
 
 
+def test_a_rank_that_computes_longer_for_a_load_that_is_told_is_told_once() -> None:
+    """GIVEN experts of a rank that receive most tokens, and no replay of that rank as its peers."""
+    load = finding("experts of rank 1", rank=1, remedy="load", cause="expert_load", saving_ns=100, time_ns=150)
+    late = finding("rank 1 computes longer", rank=1, remedy="ranks", cause="compute", time_ns=150)
+    causes = [
+        {"cause": "slow_compute", "ranks": [1], "time_ns": 150},
+        {"cause": "compute", "ranks": [], "time_ns": 500},
+    ]
+
+    assert [each.text for each in rank_findings([load, late], STEP_NS, causes)] == ["experts of rank 1"]
+
+
 def test_what_all_ranks_could_save_is_what_remains_without_the_rank_that_is_late() -> None:
     """GIVEN launches in time that save more than the late rank, since that contains it THEN the rank comes first, and
     of the launches what remains is stated.
