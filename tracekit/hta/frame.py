@@ -123,13 +123,8 @@ def rank_columns(
 
 
 def _labels(index: np.ndarray) -> Any:
-    """Return what `DataFrame.set_index` makes of a column: a range where its steps are equal."""
-    if len(index) < 2:
-        return pd.Index(index)
-    first, step = int(index[0]), int(index[1]) - int(index[0])
-    if step == 0 or (np.diff(index.astype(np.int64)) != step).any():
-        return pd.Index(index)
-    return pd.RangeIndex(first, first + step * len(index), step)
+    """Return what `DataFrame.set_index` makes of a column: pandas 3 makes a range of equal steps."""
+    return pd.DataFrame({"index": index}).set_index("index").index.rename(None)
 
 
 def _rows_of_hta(written: WrittenEvents) -> WrittenEvents:
