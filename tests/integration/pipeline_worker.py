@@ -22,6 +22,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import get_schedule_class
 
+from tests.integration.old_torch import V_SCHEDULES
 from tracekit.capture.probe import probe
 
 WIDTH, MICROBATCHES, MICROBATCH = 16, 4, 2
@@ -32,8 +33,7 @@ SCHEDULES = {
     "interleaved1f1b": "Interleaved1F1B",
     "loopedbfs": "LoopedBFS",
     "interleavedzerobubble": "InterleavedZeroBubble",
-    "zbv": "ZBVZeroBubble",
-    "dualpipev": "DualPipeV",
+    **V_SCHEDULES,
 }
 Step = Callable[[Tensor, Tensor], float | None]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.integration.old_torch import V_SCHEDULES
 from tests.integration.recorded import Job, Launch, notes_of, result_of, without_metadata
 from tests.perfetto.merged import (
     assert_arrows_are_whole,
@@ -23,7 +24,7 @@ from tracekit.trace_processor import TraceProcessor
 HERE = Path(__file__).parent
 RECORDED_STEPS, MICROBATCHES = 2, 4
 ONE_STAGE = ("gpipe", "1f1b")
-TWO_STAGES = ("interleaved1f1b", "loopedbfs", "interleavedzerobubble", "zbv", "dualpipev")
+TWO_STAGES = ("interleaved1f1b", "loopedbfs", "interleavedzerobubble", *V_SCHEDULES)
 BY_HAND = ("manual", "manual_1f1b", "manual_forward_only", "model_parallel")
 NO_PIPELINE = ("ring", "messages")
 FORWARD_ONLY = ("evaluation", "manual_forward_only")
