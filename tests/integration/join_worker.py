@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 from torch.distributed.distributed_c10d import _coalescing_manager
 
-from tests.integration.old_torch import GLOO_EXCHANGES_LISTS
+from tests.old_torch import GLOO_EXCHANGES_LISTS
 from tracekit.capture.probe import probe
 
 OUT = Path(sys.argv[1])

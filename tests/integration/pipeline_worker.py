@@ -22,7 +22,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import get_schedule_class
 
-from tests.integration.old_torch import V_SCHEDULES
+from tests.old_torch import V_SCHEDULES
 from tracekit.capture.probe import probe
 
 WIDTH, MICROBATCHES, MICROBATCH = 16, 4, 2

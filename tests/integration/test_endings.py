@@ -57,4 +57,4 @@ def test_a_recorded_process_group_ends_when_it_is_destroyed(launch_forked: Launc
 
     assert result.returncode == 0, result.stderr
     assert len(read_traces(tmp_path)) == 1
-    assert result.stdout.strip() == "gloo threads: 0"
+    assert result.stdout.splitlines()[-1] == "gloo threads: 0"  # old Gloo prints that it is connected

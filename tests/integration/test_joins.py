@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.old_torch import GLOO_EXCHANGES_LISTS
 from tests.integration.recorded import Launch, notes_of, read_traces, result_of
+from tests.old_torch import GLOO_EXCHANGES_LISTS, GLOO_NAMES_THREADS
 
 WORKER = Path(__file__).with_name("join_worker.py")
 RANKS, STEPS = 2, 2
@@ -82,7 +82,7 @@ def test_equal_collectives_of_several_groups_keep_apart(recorded: Path) -> None:
     by_group = [row["count"] for row in result["communication"] if row["rank"] == 0]
     assert by_group == [2 * STEPS] * 3
     for trace in read_traces(recorded / "several_groups"):
-        assert [len(group["threads"]) for group in trace["tracekit"]["groups"]] == [2] * 4
+        assert [len(group["threads"]) for group in trace["tracekit"]["groups"]] == [2 * GLOO_NAMES_THREADS] * 4
 
 
 def test_what_another_thread_issues_is_counted_and_named(recorded: Path) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.old_torch import V_SCHEDULES
 from tests.integration.recorded import Job, Launch, notes_of, result_of, without_metadata
+from tests.old_torch import V_SCHEDULES
 from tests.perfetto.merged import (
     assert_arrows_are_whole,
     assert_totals_are_the_reports,

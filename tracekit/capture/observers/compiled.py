@@ -80,16 +80,19 @@ def _inner_backend(backend: Any) -> Any | None:
 
 
 def _values(context: Any) -> dict[str, SettingValue]:
-    backend = context.callback
-    while (inner := _inner_backend(backend)) is not None:
-        backend = inner
+    wrapped = [context.callback]
+    while (inner := _inner_backend(wrapped[-1])) is not None:
+        wrapped.append(inner)
+    backend = wrapped[-1]
+    is_asserted = any(type(each).__name__ == "ConvertFrameAssert" for each in wrapped)  # torch 2.8
     config = getattr(backend, "config", None)
     name = getattr(backend, "compiler_name", None) or getattr(backend, "__name__", type(backend).__name__)
     values: dict[str, SettingValue] = {"backend": str(name)}
     if isinstance(config, dict):
         values["mode"] = _MODES.get((bool(config.get("triton.cudagraphs")), bool(config.get("max_autotune"))))
     dynamic = getattr(context, "_dynamic", None)
-    return values | {"dynamic": dynamic if isinstance(dynamic, bool) else None, "fullgraph": bool(context.fullgraph)}
+    values["dynamic"] = dynamic if isinstance(dynamic, bool) else None
+    return values | {"fullgraph": bool(getattr(context, "fullgraph", is_asserted))}
 
 
 def _names(modules: Iterable[Any], compiled: Iterable[Any]) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.components import require_module
+from tests.old_torch import SAVES_WITHOUT_GROUP
 from tests.unit.capture.conftest import Runs
 from tracekit.capture.hooks.live_objects import LiveObjects
 from tracekit.capture.hooks.patching import remove_patches, take_failures
@@ -85,6 +86,7 @@ def test_loads_of_checkpoints_have_spans(tmp_path: Path) -> None:
     assert len(spans(record(tmp_path, work), checkpoint_span("load", "torch.load"))) == 2
 
 
+@pytest.mark.skipif(not SAVES_WITHOUT_GROUP, reason="async_save needs a process group")
 @pytest.mark.filterwarnings("ignore")
 def test_a_distributed_checkpoint_in_the_background_has_spans_where_the_step_waits(tmp_path: Path) -> None:
     """GIVEN a save that takes 50 ms in the background WHEN the step waits for its end THEN it does so for that time."""
