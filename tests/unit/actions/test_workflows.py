@@ -55,4 +55,6 @@ def test_versions_of_python_are_those_that_are_promised() -> None:
     ]
     assert matrix == promised
     assert WHEELS["build"].split() == [f"cp{version.replace('.', '')}-*" for version in promised]
+    variants = yaml.safe_load((ROOT / "packaging" / "conda" / "variants.yaml").read_text())
+    assert variants["python"] == [f"{version}.*" for version in promised]
     assert PROJECT["project"]["requires-python"] == f">={promised[0]}"
