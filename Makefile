@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 # What was installed, and from which state of these files: a stamp older than one of them is made again.
-INPUTS := pyproject.toml constraints.txt $(wildcard tracekit/read/decode/native/*.?pp tracekit/render/perfetto/*.?pp)
+INPUTS := pyproject.toml setup.py constraints.txt $(wildcard tracekit/read/decode/native/*.?pp tracekit/render/perfetto/*.?pp)
 DEMO_READY := $(VENV)/.ready-demo
 TEST_READY := $(VENV)/.ready-test
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
+from tracekit import __version__
 from tracekit.cli import COMMANDS
 
 ROOT = Path(__file__).parents[2]
@@ -104,6 +106,21 @@ def test_every_constraint_names_a_version() -> None:
     of_extras = [requirement for name, each in EXTRAS.items() if name != "all" for requirement in each]
     asked = {distribution(each) for each in (*REQUIRED, *of_extras)}
     assert asked - set(map(distribution, pinned)) == set()
+
+
+def test_the_recipe_of_conda_asks_for_what_pip_installs() -> None:
+    recipe = yaml.safe_load((ROOT / "packaging" / "conda" / "recipe.yaml").read_text())
+    asked = recipe["requirements"]
+    assert asked["run"] == ["python", *(requirement.replace(">=", " >=") for requirement in REQUIRED)]
+    assert PROJECT["build-system"]["requires"][0].replace(">=", " >=") in asked["host"]
+    assert f'match(python, "{PROJECT["project"]["requires-python"].replace(">=", "<")}")' in recipe["build"]["skip"]
+
+
+@pytest.mark.parametrize("file", ["packaging/conda/recipe.yaml", "CITATION.cff"])
+def test_files_for_others_have_the_version_and_the_license(file: str) -> None:
+    text = (ROOT / file).read_text()
+    assert re.findall(r'^ *version: "?([\d.]+)"?$', text, re.MULTILINE) == [__version__]
+    assert re.findall(r"^ *license: (\S+)$", text, re.MULTILINE) == [PROJECT["project"]["license"]]
 
 
 @pytest.mark.parametrize("page", ["recording.md", "recipes.md"])

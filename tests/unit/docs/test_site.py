@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator
 
 import pytest
+import yaml
 
 from tests.places import ROOT
 from tracekit.explain.sections import SECTIONS
 
 DOCS = ROOT / "docs"
+PARSERS: dict[str, Callable[[str], object]] = {
+    "python": ast.parse,
+    "toml": tomllib.loads,
+    "yaml": lambda text: list(yaml.safe_load_all(text)),
+}
 
 
 def navigation(entries: list[dict[str, object]]) -> Iterator[str]:
@@ -54,3 +62,14 @@ def test_what_a_page_quotes_of_the_gallery_is_there(page: str, begin: str, repor
     (quoted,) = [block for block in (ROOT / page).read_text().split("```")[1::2] if block.startswith(f"\n{begin}")]
 
     assert quoted.strip("\n") in (ROOT / "reports" / "pipeline" / report).read_text()
+
+
+@pytest.mark.parametrize("language", PARSERS)
+def test_blocks_of_code_are_whole(language: str) -> None:
+    parse = PARSERS[language]
+    blocks = re.compile(rf"^```{language}\n(.*?)^```", re.MULTILINE | re.DOTALL)
+    found = [block for page in DOCS.glob("*.md") for block in blocks.findall(page.read_text())]
+
+    assert len(found) >= 2
+    for block in found:
+        parse(block)
