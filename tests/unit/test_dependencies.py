@@ -109,14 +109,14 @@ def test_every_constraint_names_a_version() -> None:
 
 
 def test_the_recipe_of_conda_asks_for_what_pip_installs() -> None:
-    recipe = yaml.safe_load((ROOT / "packaging" / "conda" / "recipe.yaml").read_text())
+    recipe = yaml.safe_load((ROOT / ".ci" / "conda" / "recipe.yaml").read_text())
     asked = recipe["requirements"]
     assert asked["run"] == ["python", *(requirement.replace(">=", " >=") for requirement in REQUIRED)]
     assert PROJECT["build-system"]["requires"][0].replace(">=", " >=") in asked["host"]
     assert f'match(python, "{PROJECT["project"]["requires-python"].replace(">=", "<")}")' in recipe["build"]["skip"]
 
 
-@pytest.mark.parametrize("file", ["packaging/conda/recipe.yaml", "CITATION.cff"])
+@pytest.mark.parametrize("file", [".ci/conda/recipe.yaml", "CITATION.cff"])
 def test_files_for_others_have_the_version_and_the_license(file: str) -> None:
     text = (ROOT / file).read_text()
     assert re.findall(r'^ *version: "?([\d.]+)"?$', text, re.MULTILINE) == [__version__]

@@ -40,7 +40,7 @@ def test_targets_of_make_exist() -> None:
 
 
 def test_paths_exist() -> None:
-    path = re.compile(r"(?:^|[\s}/'])((?:tests|docs|packaging|\.ci)/[\w./-]+|[\w-]+\.(?:txt|toml))")
+    path = re.compile(r"(?:^|[\s}/'])((?:tests|docs|\.ci)/[\w./-]+|[\w-]+\.(?:txt|toml))")
     named = {found for command in COMMANDS for found in path.findall(command)}
     assert {"constraints.txt", "tests/data/ddp_slow_rank"} < named
     assert {name for name in named if not (ROOT / name).exists()} == set()
@@ -55,6 +55,6 @@ def test_versions_of_python_are_those_that_are_promised() -> None:
     ]
     assert matrix == promised
     assert WHEELS["build"].split() == [f"cp{version.replace('.', '')}-*" for version in promised]
-    variants = yaml.safe_load((ROOT / "packaging" / "conda" / "variants.yaml").read_text())
+    variants = yaml.safe_load((ROOT / ".ci" / "conda" / "variants.yaml").read_text())
     assert variants["python"] == [f"{version}.*" for version in promised]
     assert PROJECT["project"]["requires-python"] == f">={promised[0]}"
