@@ -157,14 +157,8 @@ STATEMENTS = [
 ]
 
 
-TOLD_TWICE = ("reports/expert", causes_and_findings_share_out_one_step)
-"""The load of experts is also told as time without a cause there, until `make reports` writes the report again."""
-
-
 @pytest.mark.parametrize("agree", STATEMENTS, ids=lambda agree: agree.__name__)
 def test_no_two_statements_contradict_each_other(
-    request: pytest.FixtureRequest, stated: tuple[Result, str], agree: Callable[[Result, str], None]
+    stated: tuple[Result, str], agree: Callable[[Result, str], None]
 ) -> None:
-    if (request.node.callspec.params["stated"], agree) == TOLD_TWICE:
-        request.applymarker(pytest.mark.xfail(strict=True))
     agree(*stated)
