@@ -16,8 +16,11 @@ GLOO_EXCHANGES_LISTS = not _IS_OLD
 GLOO_NAMES_THREADS = not _IS_OLD
 """By what group they work for."""
 
-MOST_OVERLAP = 0.02 if _VERSION > (2, 8) else 0.05
+MOST_OVERLAP = 0.02 if _VERSION > (2, 8) else 0.1
 """Of collectives that block. In old versions the next operator begins as they end."""
+
+PIPELINES_EVALUATE = _VERSION > (2, 8)
+"""`Schedule.eval`."""
 
 SAVES_WITHOUT_GROUP = _VERSION > (2, 8)
 """Distributed checkpoints, in the background."""

@@ -22,7 +22,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import get_schedule_class
 
-from tests.old_torch import V_SCHEDULES
+from tests.old_torch import PIPELINES_EVALUATE, V_SCHEDULES
 from tracekit.capture.probe import probe
 
 WIDTH, MICROBATCHES, MICROBATCH = 16, 4, 2
@@ -249,7 +249,7 @@ def main() -> None:
     scenarios = {
         **{slug: scheduled(slug) for slug in SCHEDULES},
         "unnamed_mesh": scheduled("1f1b", unnamed),
-        "evaluation": scheduled("interleaved1f1b", pair, evaluate=True),
+        **({"evaluation": scheduled("interleaved1f1b", pair, evaluate=True)} if PIPELINES_EVALUATE else {}),
         "manual": fill_and_drain(sleeps=True),
         "manual_1f1b": one_forward_one_backward(),
         "manual_forward_only": fill_and_drain(forward_only=True),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.integration.recorded import Job, Launch, notes_of, result_of, without_metadata
-from tests.old_torch import V_SCHEDULES
+from tests.old_torch import PIPELINES_EVALUATE, V_SCHEDULES
 from tests.perfetto.merged import (
     assert_arrows_are_whole,
     assert_totals_are_the_reports,
@@ -27,6 +27,7 @@ ONE_STAGE = ("gpipe", "1f1b")
 TWO_STAGES = ("interleaved1f1b", "loopedbfs", "interleavedzerobubble", *V_SCHEDULES)
 BY_HAND = ("manual", "manual_1f1b", "manual_forward_only", "model_parallel")
 NO_PIPELINE = ("ring", "messages")
+EVALUATION = ("evaluation",) if PIPELINES_EVALUATE else ()
 FORWARD_ONLY = ("evaluation", "manual_forward_only")
 
 
@@ -65,7 +66,7 @@ def test_losses_are_bit_equal_with_and_without_the_probe(job: Job) -> None:
             assert losses["recorded"] == losses["plain"], scenario
 
 
-@pytest.mark.parametrize("scenario", [*ONE_STAGE, *TWO_STAGES, "unnamed_mesh", "evaluation", *BY_HAND])
+@pytest.mark.parametrize("scenario", [*ONE_STAGE, *TWO_STAGES, "unnamed_mesh", *EVALUATION, *BY_HAND])
 def test_every_stage_runs_each_microbatch_forward_and_backward_once_a_step(job: Job, scenario: str) -> None:
     result = job.result(scenario)
     pipeline = result["pipeline"]
@@ -130,7 +131,7 @@ def test_without_the_captures_spans_those_of_torch_show_the_schedule(job: Job, s
     assert found["bubble_ratio"] <= known["bubble_ratio"]
 
 
-@pytest.mark.parametrize("scenario", [*ONE_STAGE, *TWO_STAGES, "evaluation", *BY_HAND, *NO_PIPELINE])
+@pytest.mark.parametrize("scenario", [*ONE_STAGE, *TWO_STAGES, *EVALUATION, *BY_HAND, *NO_PIPELINE])
 def test_every_send_is_joined_to_its_receive(job: Job, scenario: str) -> None:
     result = job.result(scenario)
     assert result["point_to_point"]

@@ -291,8 +291,19 @@ def _is_activation(tensors: list[Any]) -> bool:
     if any(tensor.grad_fn is not None for tensor in tensors):
         return True
     torch = sys.modules["torch"]
-    calls = (torch.nn.Module._call_impl.__code__, torch.autograd.Function.apply.__func__.__code__)
-    return any(frame.f_code in calls for frame in _callers())
+    call, apply = torch.nn.Module._call_impl.__code__, getattr(torch.autograd.Function.apply, "__func__", None)
+    if apply is not None:
+        return any(frame.f_code in (call, apply.__code__) for frame in _callers())
+    return any(frame.f_code is call or _is_forward_of_function(frame) for frame in _callers())
+
+
+def _is_forward_of_function(frame: FrameType) -> bool:
+    """Return whether an autograd function goes forward: torch 2.15 calls it from C, with its context."""
+    code = frame.f_code
+    if code.co_name != "forward" or not code.co_argcount:
+        return False
+    context: type = sys.modules["torch"].autograd.function.FunctionCtx
+    return isinstance(frame.f_locals.get(code.co_varnames[0]), context)
 
 
 def _caller() -> _Caller:

@@ -229,7 +229,8 @@ def fsdp2_settings(groups: Sequence[tuple[str, Any]]) -> list[Settings]:
 
 
 def _values_of_group(group: Any) -> dict[str, SettingValue]:
-    layout, after_forward, policy = group.mesh_info, group.post_forward_mesh_info, group.mp_policy
+    layout, after_forward = group.mesh_info, group.post_forward_mesh_info
+    policy = getattr(group, "mp_policy", None) or group.fsdp_params[0].mp_policy  # torch 2.15 has one of each parameter
     whole = getattr(layout, "shard_mesh_size", None)
     shard_size = getattr(after_forward, "shard_mesh_size", None)
     values: dict[str, SettingValue] = {
