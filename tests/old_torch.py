@@ -16,8 +16,11 @@ GLOO_EXCHANGES_LISTS = not _IS_OLD
 GLOO_NAMES_THREADS = not _IS_OLD
 """By what group they work for."""
 
-MOST_OVERLAP = 0.02 if _VERSION > (2, 8) else 0.1
+MOST_OVERLAP = 0.02 if _VERSION > (2, 8) else 0.15
 """Of collectives that block. In old versions the next operator begins as they end."""
+
+SEVERAL_STAGES_HAVE_SPANS = _VERSION > (2, 8)
+"""Those of torch, where a rank has several stages of a pipeline."""
 
 PIPELINES_EVALUATE = _VERSION > (2, 8)
 """`Schedule.eval`."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.integration.recorded import Job, Launch, notes_of, result_of, without_metadata
-from tests.old_torch import PIPELINES_EVALUATE, V_SCHEDULES
+from tests.old_torch import PIPELINES_EVALUATE, SEVERAL_STAGES_HAVE_SPANS, V_SCHEDULES
 from tests.perfetto.merged import (
     assert_arrows_are_whole,
     assert_totals_are_the_reports,
@@ -119,7 +119,7 @@ def test_without_metadata_the_pipeline_is_inferred(job: Job, scenario: str, tmp_
     assert len(notes_of(found, "inferred")) == 2
 
 
-@pytest.mark.parametrize("scenario", TWO_STAGES)
+@pytest.mark.parametrize("scenario", TWO_STAGES if SEVERAL_STAGES_HAVE_SPANS else ())
 def test_without_the_captures_spans_those_of_torch_show_the_schedule(job: Job, scenario: str, tmp_path: Path) -> None:
     found = result_of(without_metadata(job.out / scenario, tmp_path / "run"))["pipeline"]
     if scenario == "dualpipev":  # one label for a forward and a backward together
