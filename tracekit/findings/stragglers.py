@@ -86,7 +86,8 @@ def straggler(
         text += f"{peers_each:.0f} us). The others wait {share_of_step:.0%} of the step"
     elif steps == 1 and longest_wait is not None and expert_load is None:
         waited_ns = others_wait_ns or 0
-        share = f", {share_of_step * waited_ns / excess_ns:.0%} of the step" if excess_ns else ""
+        step_ns = excess_ns / share_of_step if share_of_step else 0
+        share = f", {waited_ns / step_ns:.0%} of the step" if step_ns else ""
         text = f"the others wait {milliseconds(waited_ns, 1)} ms for {who}{share} (rank {longest_wait['rank']} "
         text += f"{milliseconds(longest_wait['wait_ns'], 1)} ms in one {longest_wait['kind']})"
         text += f". {_it(ranks).capitalize()} {longer} than {_peers(ranks, peers)}"

@@ -47,10 +47,11 @@ def test_without_compiled_code_there_is_nothing_to_say() -> None:
     assert described(Layer()) == []
 
 
-def test_a_wrapped_model_has_the_name_of_its_class() -> None:
-    (settings,) = described(torch.compile(Layer(), backend="aot_eager", dynamic=True))
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_a_wrapped_model_has_the_name_of_its_class(fullgraph: bool) -> None:
+    (settings,) = described(torch.compile(Layer(), backend="aot_eager", dynamic=True, fullgraph=fullgraph))
     assert (settings.component, settings.modules) == ("compile", ["Layer"])
-    assert settings.values == {"backend": "aot_eager", "dynamic": True, "fullgraph": False}
+    assert settings.values == {"backend": "aot_eager", "dynamic": True, "fullgraph": fullgraph}
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, as it imports Inductor
