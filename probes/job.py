@@ -36,18 +36,23 @@ class Job:
 def choose_device(options: argparse.Namespace) -> torch.device:
     """Return the GPU of this process, or the CPU if `--device cpu` asks for it or the host has too few GPUs.
 
-    The first process of the job prints which, and why.
+    With `--device shared` processes share the GPUs that there are. The first process of the job prints which, and why.
     """
     processes, place = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
-    gpus = torch.cuda.device_count() if options.device == "auto" and torch.cuda.is_available() else 0
-    if gpus >= processes:
-        device, why = torch.device("cuda", place), f"a GPU for each process, {torch.cuda.get_device_name(place)}"
+    gpus = torch.cuda.device_count() if options.device != "cpu" and torch.cuda.is_available() else 0
+    shared = options.device == "shared" and 0 < gpus < processes
+    if gpus >= processes or shared:
+        device = torch.device("cuda", place % gpus)
+        why = f"{'shared GPUs' if shared else 'a GPU for each process'}, {torch.cuda.get_device_name(device)}"
+        if shared:
+            # NCCL refuses two ranks of a host on one GPU. It takes these for hosts, which talk over the loopback interface.
+            os.environ.update(NCCL_HOSTID=f"rank-{place}", NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1")
         torch.cuda.set_device(device)
         cycles_per_ms()  # measured now, so that no training step does it
     else:
         device = torch.device("cpu")
         few = f"{gpus} GPU{'s' * (gpus > 1)} for {processes} processes" if gpus else "no CUDA device"
-        why = few if options.device == "auto" else "as asked for"
+        why = "as asked for" if options.device == "cpu" else few
     if os.environ.get("RANK", "0") == "0":
         print(f"Training on {device.type}: {why}", flush=True)
     return device
@@ -103,9 +108,9 @@ def run_options(description: str, out: str) -> argparse.ArgumentParser:
     parser.add_argument("--out", default=out, help="folder of the run")
     parser.add_argument(
         "--device",
-        choices=("auto", "cpu"),
+        choices=("auto", "cpu", "shared"),
         default="auto",
-        help="auto: a GPU for each process, if the host has as many",
+        help="auto: a GPU for each process, if the host has as many; shared: fewer will do",
     )
     return parser
 

@@ -110,9 +110,10 @@ class Job:
 
     def run_with_profiler(self, folder: Path, steps: int) -> None:
         self._began, self._ended = [], []
+        activity = torch.profiler.ProfilerActivity
         profile = functools.partial(
             torch.profiler.profile,
-            activities=[torch.profiler.ProfilerActivity.CPU],
+            activities=[activity.CPU, activity.CUDA] if self._tokens.is_cuda else [activity.CPU],
             experimental_config=torch._C._profiler._ExperimentalConfig(trace_only=True),  # as in the probe
             **FLAGS,
         )

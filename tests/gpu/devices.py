@@ -10,7 +10,6 @@ from typing import Any
 # A dotted number: the first one in the line of either driver is its version.
 _VERSION = re.compile(r"\b\d+(?:\.\d+)+\b")
 _DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/sys/module/amdgpu/version"))
-_NUMERALS = {2: "two", 4: "four"}
 
 
 def count_devices() -> int:
@@ -21,13 +20,6 @@ def count_devices() -> int:
         return 0
     with warnings.catch_warnings(action="ignore"):  # torch warns of a driver that is too old
         return int(torch.cuda.device_count()) if torch.cuda.is_available() else 0
-
-
-def why_skipped(needed: int, present: int) -> str | None:
-    """Return why a test that needs so many devices is skipped, or None if there are enough."""
-    if present >= needed:
-        return None
-    return f"needs {_NUMERALS.get(needed, needed)} devices" if present else "no CUDA device"
 
 
 def driver_version(files: tuple[Path, ...] = _DRIVERS) -> str:

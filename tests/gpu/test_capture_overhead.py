@@ -28,3 +28,13 @@ def test_every_launch_of_a_recorded_step_is_there_and_its_cost_is_measured(
     if stated_ns is not None:  # where the process could measure it
         assert stated_ns > 0
         measured(stated_overhead_ms=stated_ns / 1e6)
+
+
+def test_a_step_that_the_host_keeps_up_takes_what_it_takes_by_the_profiler(
+    record: Callable[[str], DeviceRecording], measured: Callable[..., None]
+) -> None:
+    """GIVEN many small operators, so that the device waits for the host THEN the probe adds next to nothing."""
+    facts = record("beside_the_profiler").facts
+
+    measured(**facts)
+    assert facts["ratio"] <= 1.02

@@ -21,6 +21,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 import torch
 
 import tracekit
+from benchmarks.studies.capture_overhead_job import SKIP as SKIP_OF_JOB
+from benchmarks.studies.capture_overhead_job import WARMUP as WARMUP_OF_JOB
+from benchmarks.studies.capture_overhead_job import Job
 from sleeping import cycles_per_ms, take_time
 from tracekit.capture.hooks.patching import CaptureWarning
 from tracekit.capture.profiler_session import ProfilerSession
@@ -249,9 +252,51 @@ def overhead(out: Path) -> dict[str, Any]:
     }
 
 
+class TimedJob(Job):
+    """The training of the benchmark, on the device, whose events time each step."""
+
+    def __init__(self) -> None:
+        with DEVICE:
+            super().__init__("gpt")
+        self.events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+
+    def _step(self) -> None:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        super()._step()
+        end.record()
+        self.events.append((begin, end))
+
+    def recorded_ms(self, run: Callable[[], None]) -> float:
+        """Return the median time of a recorded step of `run`, but for the first, which the warm-up precedes."""
+        self.events.clear()
+        run()
+        torch.cuda.synchronize()
+        recorded = self.events[SKIP_OF_JOB + WARMUP_OF_JOB + 1 : -1]
+        return statistics.median(begin.elapsed_time(end) for begin, end in recorded)
+
+
+def beside_the_profiler(out: Path) -> dict[str, Any]:
+    """A GPT of many small kernels, alone, recorded by torch.profiler, and by the probe, in turns."""
+    steps, rounds = 10, 7
+    job = TimedJob()
+    arms: dict[str, Callable[[], None]] = {
+        "plain_ms": lambda: job.run_alone(steps),
+        "profiler_ms": lambda: job.run_with_profiler(out, steps),
+        "probe_ms": lambda: job.run_with_probe(out / "run", steps),
+    }
+    out.mkdir(parents=True)
+    times_ms = [{arm: job.recorded_ms(run) for arm, run in arms.items()} for _ in range(rounds)]
+    ratio = statistics.median(each["probe_ms"] / each["profiler_ms"] for each in times_ms)
+    return {arm: statistics.median(each[arm] for each in times_ms) for arm in arms} | {"ratio": ratio}
+
+
 WORKLOADS = {
     workload.__name__: workload
-    for workload in (classification, streams, synchronisation, graphs, capture_in_window, window_edges, overhead)
+    for workload in (
+        *(classification, streams, synchronisation, graphs, capture_in_window, window_edges),
+        *(overhead, beside_the_profiler),
+    )
 }
 
 if __name__ == "__main__":
