@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, settings
 
-from tests import parallel, summary
+from tests import left_out, parallel, summary
 from tests.components import REAL_TRACES, require
 from tests.places import field_cases
 from tracekit.trace_processor import TraceProcessor, open_trace_processor
@@ -32,7 +32,7 @@ if "mix_stderr" in inspect.signature(CliRunner).parameters:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for plugin in (parallel, summary):
+    for plugin in (left_out, parallel, summary):
         config.pluginmanager.register(plugin)
 
 

@@ -5,10 +5,18 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 try:
-    _VERSION = tuple(int(part) for part in version("torch").split(".")[:2])
+    VERSION = tuple(int(part) for part in version("torch").split(".")[:2])
 except PackageNotFoundError:  # then nothing is recorded
-    _VERSION = (0, 0)
-_IS_OLD = _VERSION < (2, 12)
+    VERSION = (0, 0)
+_IS_OLD = VERSION < (2, 12)
+
+GLOO_RUNS_SCHEDULES = VERSION >= (2, 7)
+"""Of pipelines. Before, all but GPipe hang."""
+
+FSDP2_ON_CPUS = VERSION >= (2, 7)
+
+GLOO_SCATTERS_LISTS = VERSION >= (2, 7)
+"""`reduce_scatter`; with `reduce_scatter_tensor` all do."""
 
 GLOO_EXCHANGES_LISTS = not _IS_OLD
 """`all_to_all`; with `all_to_all_single` all do."""
@@ -16,16 +24,16 @@ GLOO_EXCHANGES_LISTS = not _IS_OLD
 GLOO_NAMES_THREADS = not _IS_OLD
 """By what group they work for."""
 
-MOST_OVERLAP = 0.02 if _VERSION > (2, 8) else 0.15
+MOST_OVERLAP = 0.02 if VERSION > (2, 8) else 0.15
 """Of collectives that block. In old versions the next operator begins as they end."""
 
-SEVERAL_STAGES_HAVE_SPANS = _VERSION > (2, 8)
+SEVERAL_STAGES_HAVE_SPANS = VERSION > (2, 8)
 """Those of torch, where a rank has several stages of a pipeline."""
 
-PIPELINES_EVALUATE = _VERSION > (2, 8)
+PIPELINES_EVALUATE = VERSION > (2, 8)
 """`Schedule.eval`."""
 
-SAVES_WITHOUT_GROUP = _VERSION > (2, 8)
+SAVES_WITHOUT_GROUP = VERSION > (2, 8)
 """Distributed checkpoints, in the background."""
 
 PROFILER_SURVIVES_ERRORS = not _IS_OLD

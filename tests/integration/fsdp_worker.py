@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from torch.distributed.fsdp import (
     fully_shard,
 )
 
+from tests.old_torch import FSDP2_ON_CPUS
 from tracekit.capture.probe import probe
 
 WIDTH = 32
@@ -181,17 +183,23 @@ def train(
 
 
 def two_ranks(out: Path) -> dict[str, Any]:
-    return {
-        "fsdp2_plain": train(None, shard_twice_nested),
-        "fsdp2": train(out / "fsdp2", shard_twice_nested),
-        "fsdp2_prefetch": train(out / "fsdp2_prefetch", shard_and_prefetch),
-        "fsdp2_checkpointed": train(out / "fsdp2_checkpointed", shard_checkpointed),
-        "fsdp2_compiled": train(out / "fsdp2_compiled", shard_compiled),
-        "fsdp2_together": train(out / "fsdp2_together", shard_together),
-        "fsdp2_mixed": train(out / "fsdp2_mixed", shard_in_half_precision),
-        "fsdp2_kept": train(out / "fsdp2_kept", shard_and_keep),
-        "fsdp2_padded": train(out / "fsdp2_padded", shard_oddly),
-        "fsdp2_accumulate": train(out / "fsdp2_accumulate", shard_twice_nested, micro_batches=2),
+    fsdp2 = (
+        {}
+        if not FSDP2_ON_CPUS
+        else {
+            "fsdp2_plain": train(None, shard_twice_nested),
+            "fsdp2": train(out / "fsdp2", shard_twice_nested),
+            "fsdp2_prefetch": train(out / "fsdp2_prefetch", shard_and_prefetch),
+            "fsdp2_checkpointed": train(out / "fsdp2_checkpointed", shard_checkpointed),
+            "fsdp2_compiled": train(out / "fsdp2_compiled", shard_compiled),
+            "fsdp2_together": train(out / "fsdp2_together", shard_together),
+            "fsdp2_mixed": train(out / "fsdp2_mixed", shard_in_half_precision),
+            "fsdp2_kept": train(out / "fsdp2_kept", shard_and_keep),
+            "fsdp2_padded": train(out / "fsdp2_padded", shard_oddly),
+            "fsdp2_accumulate": train(out / "fsdp2_accumulate", shard_twice_nested, micro_batches=2),
+        }
+    )
+    return fsdp2 | {
         "fsdp1_plain": train(None, wrap_twice_nested),
         "fsdp1": train(out / "fsdp1", wrap_twice_nested),
         "fsdp1_prefetch": train(
@@ -207,8 +215,10 @@ def four_ranks(out: Path) -> dict[str, Any]:
     named = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
     nameless = init_device_mesh("cpu", (2, 2))
     strategy = ShardingStrategy.HYBRID_SHARD
-    return {
-        "fsdp2_hybrid": train(out / "fsdp2_hybrid", lambda model: shard_twice_nested(model, mesh=named)),
+    fsdp2 = (
+        {"fsdp2_hybrid": train(out / "fsdp2_hybrid", partial(shard_twice_nested, mesh=named))} if FSDP2_ON_CPUS else {}
+    )
+    return fsdp2 | {
         "fsdp1_hybrid": train(
             out / "fsdp1_hybrid",
             lambda model: wrap_twice_nested(model, device_mesh=nameless, sharding_strategy=strategy),

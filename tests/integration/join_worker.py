@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 from torch.distributed.distributed_c10d import _coalescing_manager
 
-from tests.old_torch import GLOO_EXCHANGES_LISTS
+from tests.old_torch import GLOO_EXCHANGES_LISTS, GLOO_SCATTERS_LISTS
 from tracekit.capture.probe import probe
 
 OUT = Path(sys.argv[1])
@@ -45,7 +45,8 @@ def lists() -> None:
     dist.all_gather([torch.empty(30) for _ in range(RANKS)], torch.ones(30))
     with contextlib.suppress(RuntimeError):  # Gloo rejects different sizes: an operator without a collective
         dist.all_gather([torch.empty(30 + rank) for rank in range(RANKS)], torch.ones(30 + RANK))
-    dist.reduce_scatter(torch.empty(20), [torch.ones(20) for _ in range(RANKS)])
+    if GLOO_SCATTERS_LISTS:
+        dist.reduce_scatter(torch.empty(20), [torch.ones(20) for _ in range(RANKS)])
     if GLOO_EXCHANGES_LISTS:
         dist.all_to_all([torch.empty(10) for _ in range(RANKS)], [torch.ones(10) for _ in range(RANKS)])
 

@@ -22,7 +22,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import get_schedule_class
 
-from tests.old_torch import PIPELINES_EVALUATE, V_SCHEDULES
+from tests.old_torch import GLOO_RUNS_SCHEDULES, PIPELINES_EVALUATE, V_SCHEDULES
 from tracekit.capture.probe import probe
 
 WIDTH, MICROBATCHES, MICROBATCH = 16, 4, 2
@@ -35,6 +35,7 @@ SCHEDULES = {
     "interleavedzerobubble": "InterleavedZeroBubble",
     **V_SCHEDULES,
 }
+IN_USE = SCHEDULES if GLOO_RUNS_SCHEDULES else ("gpipe",)
 Step = Callable[[Tensor, Tensor], float | None]
 
 
@@ -247,8 +248,8 @@ def main() -> None:
     unnamed = init_device_mesh("cpu", (2,)).get_group()
     pair = dist.new_group([0, 1], group_desc="pair")
     scenarios = {
-        **{slug: scheduled(slug) for slug in SCHEDULES},
-        "unnamed_mesh": scheduled("1f1b", unnamed),
+        **{slug: scheduled(slug) for slug in IN_USE},
+        **({"unnamed_mesh": scheduled("1f1b", unnamed)} if GLOO_RUNS_SCHEDULES else {}),
         **({"evaluation": scheduled("interleaved1f1b", pair, evaluate=True)} if PIPELINES_EVALUATE else {}),
         "manual": fill_and_drain(sleeps=True),
         "manual_1f1b": one_forward_one_backward(),

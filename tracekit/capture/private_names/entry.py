@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-OLDEST_TORCH = "2.8"
+OLDEST_TORCH = "2.6"
 """The oldest version of torch that recording supports, as in pyproject.toml."""
 
 

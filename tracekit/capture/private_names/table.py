@@ -154,11 +154,6 @@ GROUPS = {
     "pipelines are not described": {
         "torch.distributed.distributed_c10d: _get_default_group": "finds the group of a pipeline",
     },
-    "collectives on CPUs have no entries of the flight recorder": {
-        f"{_COLLECTIVES}: _dump_fr_trace_json": (
-            "reads the collectives of CPUs and of other devices from the flight recorder"
-        ),
-    },
     "the newer names of these collectives are used": {
         f"{_COLLECTIVES}: ProcessGroup._allgather_base, ProcessGroup._reduce_scatter_base": (
             "sees collectives written by hand"
@@ -177,6 +172,14 @@ GROUPS = {
     },
     "collectives of these wrappers count as written by hand": {
         "torch.distributed._composable": "tells torch's wrappers from collectives written by hand",
+    },
+}
+
+FLIGHT_RECORDER = {
+    "collectives on CPUs have no entries of the flight recorder": {
+        f"{_COLLECTIVES}: _dump_fr_trace_json": (
+            "reads the collectives of CPUs and of other devices from the flight recorder"
+        ),
     },
 }
 
@@ -314,6 +317,7 @@ PRIVATE_NAMES: tuple[PrivateName, ...] = (
     *entries(MODULES),
     *entries(PHASES),
     *entries(GROUPS),
+    *entries(FLIGHT_RECORDER, since="2.8"),
     *entries(NCCL, needs="NCCL"),
     *entries(DDP),
     *entries(FSDP),
