@@ -45,7 +45,7 @@ def choose_device(options: argparse.Namespace) -> torch.device:
         device = torch.device("cuda", place % gpus)
         why = f"{'shared GPUs' if shared else 'a GPU for each process'}, {torch.cuda.get_device_name(device)}"
         if shared:
-            # NCCL refuses two ranks of a host on one GPU. It takes these for hosts, which talk over the loopback interface.
+            # NCCL refuses two ranks of a host on one GPU. These it takes for hosts, which talk over the loopback.
             os.environ.update(NCCL_HOSTID=f"rank-{place}", NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1")
         torch.cuda.set_device(device)
         cycles_per_ms()  # measured now, so that no training step does it

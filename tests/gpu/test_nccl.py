@@ -1,7 +1,7 @@
 """Training of several ranks over NCCL, or RCCL, each job as it is and with a planted delay.
 
-Where there are fewer devices than ranks, ranks share them. Their kernels then run in turns, and what they send goes over
-sockets: slowly, and truly.
+Where there are fewer devices than ranks, ranks share them. Their kernels then run in turns, and what they send goes
+over sockets: slowly, and truly.
 """
 
 from __future__ import annotations
