@@ -55,9 +55,9 @@ WITH_SLOW_RANK = [
     Job(name="transformers_trainer", strategies=["ddp"]),
     Job(name="hybrid", ranks=4, strategies=["fsdp2", "tp"]),
 ]
-SLOW_STAGE = ("--sleep-compute", "--slow-stage", "1")
-PIPELINES = [
-    Job(name="pipeline", options=("--schedule", schedule), delay=SLOW_STAGE, strategies=["pp"])
+SLOW_STAGE = ("--slow-stage", "1")
+PIPELINES = [  # of stages that are equally long
+    Job(name="pipeline", options=("--schedule", schedule, "--sleep-compute"), delay=SLOW_STAGE, strategies=["pp"])
     for schedule in ("1f1b", "gpipe", "manual")
 ]
 OTHERS = [
