@@ -24,7 +24,7 @@ from tracekit.render.json_result import result_json
 from tracekit.report.report import analyze
 
 PARTS = ("step_ns", "compute_ns", "comm_ns", "overlapped_comm_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
-quick = settings(max_examples=40, deadline=None)
+quick = settings(max_examples=20, deadline=None)
 
 Times = tuple[int, int]  # start and duration in ns
 TIMES = st.tuples(st.integers(0, 400), st.integers(0, 120))

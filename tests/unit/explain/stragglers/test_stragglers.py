@@ -231,7 +231,7 @@ def small(delays: Sequence[int], label: Sequence[int] = (0, 1, 2, 3), offsets: S
     return cluster.run()
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(delays=DELAYS, label=st.sampled_from(list(permutations(range(4)))))
 def test_numbers_of_ranks_do_not_matter(delays: list[int], label: tuple[int, ...]) -> None:
     plain, other = stragglers(small(delays)), stragglers(small(delays, label))
@@ -243,7 +243,7 @@ def test_numbers_of_ranks_do_not_matter(delays: list[int], label: tuple[int, ...
     assert other.verdict.caused_delay_ns == plain.verdict.caused_delay_ns
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(delays=DELAYS, offsets=st.lists(st.integers(-(10**10), 10**10), min_size=4, max_size=4))
 def test_known_clock_offsets_do_not_matter(delays: list[int], offsets: list[int]) -> None:
     plain, other = stragglers(small(delays)), stragglers(small(delays, offsets=offsets))
