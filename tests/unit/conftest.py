@@ -11,7 +11,8 @@ import pytest
 from tests.unit.explain.summarized import Summarize, summary_of
 
 # What they compare with is computed by torch, which CI has.
-collect_ignore = [] if find_spec("torch") else ["capture/hooks/test_torch_compile.py", "explain/step_time/test_flops.py"]
+BY_TORCH = ["capture/hooks/test_torch_compile.py", "explain/step_time/test_flops.py"]
+collect_ignore = [] if find_spec("torch") else BY_TORCH
 
 
 @pytest.fixture
