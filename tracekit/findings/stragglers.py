@@ -63,6 +63,7 @@ def straggler(
     slow_operators: Mapping[str, Any] | None = None,
     other_devices: Mapping[str, Any] | None = None,
     late_steps: Sequence[int] | None = None,
+    on_host: str | None = None,
 ) -> Sentence:
     """A rank, or ranks together, hold up the others in most steps, by more than chance and the errors of clocks.
 
@@ -77,6 +78,7 @@ def straggler(
     slow_operators: how many `times` as long operators take on a late host, with an example.
     other_devices: the model of `slow` GPUs, and that of the `others`, if they differ.
     late_steps: in which they are late, if that is in some only.
+    on_host: where they are, if they are on one of several hosts.
     """
     who, longer = _name(ranks, host), _longer(ranks, cause, share_of_step, share_of_compute, host_in, waits_for_device)
     if cause == "operators" and slow_operators is not None:
@@ -97,7 +99,8 @@ def straggler(
             text += f" in {len(late_steps)} of {steps} steps ({format_ranges(late_steps)}). No other rank is late"
         elif others_wait_ns or excess_ns:
             text += f". {_waiting(ranks, peers, others_wait_ns, excess_ns)}"
-    action = _action(ranks, host, cause, device, host_in)
+    where = who if on_host is None else f"{who} on {on_host}"
+    action = _action(ranks, who, where, cause, device, host_in)
     if waits_for_device is not None:
         action = f"on {who}: {DO_NOT_WAIT}"
     elif other_devices is not None:
@@ -113,7 +116,7 @@ def straggler(
     elif clock is not None:
         rates = f"{clock['name']} is {clock['rate']:,.4g}, the others' {clock['others_rate']:,.4g}"
         text += f". {_their(ranks).capitalize()} {rates}"
-        action = f"look why the clock of {who} is lower: power limit, heat"
+        action = f"look why the clock of {where} is lower: power limit, heat"
     if recorded_with:
         text += f". Only {who} {'was' if len(ranks) == 1 else 'were'} recorded with {', '.join(recorded_with)}"
         action = "record all ranks with the same options of the profiler, which cost time themselves"
@@ -174,10 +177,9 @@ def _where(host_in: Mapping[str, Any] | None) -> str:
 
 
 def _action(
-    ranks: Sequence[int], host: str | None, cause: str | None, device: str, host_in: Mapping[str, Any] | None
+    ranks: Sequence[int], who: str, where: str, cause: str | None, device: str, host_in: Mapping[str, Any] | None
 ) -> str:
-    """Return what to do about slow ranks."""
-    who = _name(ranks, host)
+    """Return what to do about slow ranks; `where` names their host, too."""
     if cause == "host":
         known = host_in is not None and (host_in["source"] or host_in["operator"])
         if host_in is not None and host_in["annotation"] == BEFORE_OPERATORS:
@@ -188,13 +190,13 @@ def _action(
             return f"compare what {who} run{'s' * (len(ranks) == 1)} there with what the others do"
         return "move what Python does there out of the step" if known else _RECORD_STACKS
     if cause == "operators":
-        return f"look at the host of {who}: binding to cores and NUMA nodes, clock rate, other processes"
+        return f"look at the host of {where}: binding to cores and NUMA nodes, clock rate, other processes"
     if cause in HOST_CAUSES:
         return f"on {who}: {HOST_CAUSES[cause][2]}"
     if cause == "more_work":
         return f"give {who} as much work as others"
     processor = ("GPU" if device == "gpu" else "processor") + "s" * (len(ranks) != 1)
-    return f"look at the {processor} of {who}: clock rate, heat, other processes"
+    return f"look at the {processor} of {where}: clock rate, heat, other processes"
 
 
 def _waiting(ranks: Sequence[int], peers: int, others_wait_ns: int | None, excess_ns: int) -> str:

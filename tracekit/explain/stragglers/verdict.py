@@ -360,6 +360,8 @@ class _Judged:
         waits = None
         if len(ranks) == 1:
             waits = waits_for(self.run, self.arrivals, candidate.indexes[0], self.steps)
+        host = self.host(candidate) if len(ranks) > 1 else None
+        on_host = _one_host_of(self.run, slow) if host is None else None
         # What waits below compute, as an early bucket does, delays nobody.
         wait_ns = 0 if waits is None else min(waits.mean_ns, int(_mean_ns(others, self.steps, "exposed_comm_ns")))
         return found_by(
@@ -369,7 +371,8 @@ class _Judged:
                 "cause": cause,
                 **evidence,
                 "ranks": list(ranks),
-                "host": self.host(candidate) if len(ranks) > 1 else None,
+                "host": host,
+                **({"on_host": on_host} if on_host else {}),
                 "peers": len(others),
                 "device": self.run.device,
                 "share_of_step": self._delay_ns(candidate) / self.job_step_ns,
@@ -408,6 +411,12 @@ def _host_of(run: Run, ranks: Sequence[int]) -> str | None:
     if len(machines) != 1 or None in machines or len(there) != len(ranks):
         return None
     return there[0].host or there[0].machine
+
+
+def _one_host_of(run: Run, slow: Sequence[RankSummary]) -> str | None:
+    """Return the name of the host that slow ranks share, if the run has several."""
+    hosts, names = {summary.host for summary in slow}, {summary.host for summary in run.ranks}
+    return next(iter(hosts)) if len(hosts) == 1 and len(names) > 1 else None
 
 
 def _device_models(slow: Sequence[RankSummary], others: Sequence[RankSummary]) -> dict[str, str] | None:

@@ -90,6 +90,16 @@ def test_a_rank_that_computes_longer_because_of_its_tokens_is_told_so(
     assert finding.evidence.get("expert_load") == (1.3 if remedy == "load" else None)
 
 
+def test_of_several_hosts_that_of_the_late_rank_is_where_to_look() -> None:
+    run = one_group(compute=300, operations=0)
+    hosts = ["node1", "node1", "node2", "node2"]
+    named = replace(run, ranks=tuple(replace(s, host=host) for s, host in zip(run.ranks, hosts, strict=True)))
+    found, without = stragglers(named).findings[0], stragglers(run).findings[0]
+
+    assert (found.evidence["on_host"], without.evidence.get("on_host")) == ("node2", None)
+    assert "rank 2 on node2:" in (found.action or "")
+
+
 def test_equal_ranks_name_nobody() -> None:
     result = stragglers(one_group(compute=0))
     assert (result.verdict.rank, result.findings, caused(result)) == (None, (), [0] * 4)
