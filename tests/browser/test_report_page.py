@@ -84,7 +84,10 @@ def test_a_chart_says_the_number_under_the_pointer(browser: Any, ddp: tuple[Repo
     assert f"{ddp[1]['page']['step']['waterfall'][0]['to_ns'] / 1e6:.1f} ms" in said
 
 
-@pytest.mark.parametrize("figure", ["picture", "causes", "lengths", "heat", "lanes-chart"])
+OF_OTHER_KINDS = [pytest.param(figure, marks=pytest.mark.long) for figure in ("causes", "lengths")]
+
+
+@pytest.mark.parametrize("figure", ["picture", "heat", "lanes-chart", *OF_OTHER_KINDS])
 def test_a_chart_is_saved_as_svg_png_and_csv(
     browser: Any, ddp: tuple[Report, PageData], tmp_path: Path, figure: str
 ) -> None:

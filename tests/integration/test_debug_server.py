@@ -32,6 +32,7 @@ def address(file: Path) -> str:
     return file.read_text()
 
 
+@pytest.mark.long  # half a minute, in which torch is imported anew
 def test_the_slow_rank_of_a_job_that_is_recorded_on_demand(torchrun: Launch, tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()

@@ -63,7 +63,7 @@ def strategies_and_groups(result: dict[str, Any]) -> tuple[list[str], list[tuple
     return result["run"]["strategies"], [(group["parallelism"], group["ranks"]) for group in result["groups"]]
 
 
-@pytest.mark.parametrize("operation", ["sum", "avg"])
+@pytest.mark.parametrize("operation", ["sum", pytest.param("avg", marks=pytest.mark.long)])
 def test_a_list_of_parameters_averaged_by_hand(torchrun: Launch, tmp_path: Path, operation: str) -> None:
     torchrun(SCRIPTS / "parameters_data_parallel.py", tmp_path, operation)
     result = result_of(tmp_path)
@@ -94,7 +94,7 @@ def test_a_plain_class_that_updates_its_tensors_by_hand(torchrun: Launch, tmp_pa
     assert "6 all-reduces a step, one a parameter" in finding["text"]
 
 
-@pytest.mark.parametrize("mode", ["grad", "no_grad"])
+@pytest.mark.parametrize("mode", ["grad", pytest.param("no_grad", marks=pytest.mark.long)])
 def test_columns_of_parameters_gathered_by_hand(torchrun: Launch, tmp_path: Path, mode: str) -> None:
     torchrun(SCRIPTS / "parameters_tensor_parallel.py", tmp_path, mode)
     result = result_of(tmp_path)
@@ -123,7 +123,7 @@ def test_column_and_row_shards_trained_through_autograd_functions(torchrun: Laun
     ("script", "option", "ranks"),
     [
         ("parameters_pipeline_forward", "barrier", 2),
-        ("parameters_pipeline", "gpipe", 2),
+        pytest.param("parameters_pipeline", "gpipe", 2, marks=pytest.mark.long),
         ("parameters_pipeline", "1f1b", 4),
     ],
 )

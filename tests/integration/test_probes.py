@@ -30,11 +30,13 @@ class Finished:
 
 # What they measure of the planted delay is compared with it.
 ALONE = ("pipeline", "straggler")
+# At every change the first command of each probe.
+FIRST = {probe.name: probe for probe in reversed(COMMANDS)}.values()
 PARAMETERS = [
     pytest.param(
         probe,
         id="-".join([probe.name, *probe.arguments[1:2]]),
-        marks=[pytest.mark.alone] if probe.name in ALONE else [],
+        marks=[pytest.mark.alone] * (probe.name in ALONE) + [pytest.mark.long] * (probe not in FIRST),
     )
     for probe in COMMANDS
 ]
@@ -118,6 +120,7 @@ def test_the_next_command_is_the_last_word(finished: Finished) -> None:
     assert finished.printed.rstrip().endswith(f"Next: tracekit analyze {finished.out}")
 
 
+@pytest.mark.long  # half a minute, in which torch is imported anew
 def test_the_process_group_is_gone_before_the_interpreter_is(torchrun: Launch, tmp_path: Path) -> None:
     """GIVEN a model under DDP whose recomputation raises exceptions in recorded steps, and torch imported anew.
 

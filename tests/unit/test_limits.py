@@ -86,9 +86,9 @@ def test_an_option_precedes_the_variable_and_holds_for_one_command(
 
 @pytest.mark.parametrize("packing", ["gzip", "zstd"])
 def test_packed_files_have_one_ratio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packing: str) -> None:
-    """GIVEN some kB that unpack to 64 MB WHEN decoded THEN reading stops at the ratio, and it is said."""
+    """GIVEN some kB that unpack to 8 MB WHEN decoded THEN reading stops at the ratio, and it is said."""
     monkeypatch.setattr(inflate, "_UNCHECKED_BYTES", 1 << 20)
-    text = b'{"traceEvents": [' + EVENT + b"," + EVENT.replace(b'"a"', b'"' + b"x" * (64 << 20) + b'"') + b"]}"
+    text = b'{"traceEvents": [' + EVENT + b"," + EVENT.replace(b'"a"', b'"' + b"x" * (8 << 20) + b'"') + b"]}"
     compress: Callable[[bytes], bytes] = gzip.compress if packing == "gzip" else require_module("zstandard").compress
     path = written(tmp_path, compress(text))
     chunks = inflate.TextChunks(path)
