@@ -182,24 +182,23 @@ def train(
     return {"losses": losses, "modules": units, "parameter_bytes": sizes}
 
 
-def two_ranks(out: Path) -> dict[str, Any]:
-    fsdp2 = (
-        {}
-        if not FSDP2_ON_CPUS
-        else {
-            "fsdp2_plain": train(None, shard_twice_nested),
-            "fsdp2": train(out / "fsdp2", shard_twice_nested),
-            "fsdp2_prefetch": train(out / "fsdp2_prefetch", shard_and_prefetch),
-            "fsdp2_checkpointed": train(out / "fsdp2_checkpointed", shard_checkpointed),
-            "fsdp2_compiled": train(out / "fsdp2_compiled", shard_compiled),
-            "fsdp2_together": train(out / "fsdp2_together", shard_together),
-            "fsdp2_mixed": train(out / "fsdp2_mixed", shard_in_half_precision),
-            "fsdp2_kept": train(out / "fsdp2_kept", shard_and_keep),
-            "fsdp2_padded": train(out / "fsdp2_padded", shard_oddly),
-            "fsdp2_accumulate": train(out / "fsdp2_accumulate", shard_twice_nested, micro_batches=2),
-        }
-    )
-    return fsdp2 | {
+def fsdp2_of_two_ranks(out: Path) -> dict[str, Any]:
+    return {
+        "fsdp2_plain": train(None, shard_twice_nested),
+        "fsdp2": train(out / "fsdp2", shard_twice_nested),
+        "fsdp2_prefetch": train(out / "fsdp2_prefetch", shard_and_prefetch),
+        "fsdp2_checkpointed": train(out / "fsdp2_checkpointed", shard_checkpointed),
+        "fsdp2_compiled": train(out / "fsdp2_compiled", shard_compiled),
+        "fsdp2_together": train(out / "fsdp2_together", shard_together),
+        "fsdp2_mixed": train(out / "fsdp2_mixed", shard_in_half_precision),
+        "fsdp2_kept": train(out / "fsdp2_kept", shard_and_keep),
+        "fsdp2_padded": train(out / "fsdp2_padded", shard_oddly),
+        "fsdp2_accumulate": train(out / "fsdp2_accumulate", shard_twice_nested, micro_batches=2),
+    }
+
+
+def fsdp1_of_two_ranks(out: Path) -> dict[str, Any]:
+    return {
         "fsdp1_plain": train(None, wrap_twice_nested),
         "fsdp1": train(out / "fsdp1", wrap_twice_nested),
         "fsdp1_prefetch": train(
@@ -210,26 +209,28 @@ def two_ranks(out: Path) -> dict[str, Any]:
     }
 
 
-def four_ranks(out: Path) -> dict[str, Any]:
-    """Train two replicas of two shards: FSDP2 on a mesh with names, FSDP1 on one without."""
-    named = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
-    nameless = init_device_mesh("cpu", (2, 2))
-    strategy = ShardingStrategy.HYBRID_SHARD
-    fsdp2 = (
-        {"fsdp2_hybrid": train(out / "fsdp2_hybrid", partial(shard_twice_nested, mesh=named))} if FSDP2_ON_CPUS else {}
-    )
-    return fsdp2 | {
-        "fsdp1_hybrid": train(
-            out / "fsdp1_hybrid",
-            lambda model: wrap_twice_nested(model, device_mesh=nameless, sharding_strategy=strategy),
-        ),
-    }
+def fsdp2_of_four_ranks(out: Path) -> dict[str, Any]:
+    """Train two replicas of two shards on a mesh with names."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    return {"fsdp2_hybrid": train(out / "fsdp2_hybrid", partial(shard_twice_nested, mesh=mesh))}
+
+
+def fsdp1_of_four_ranks(out: Path) -> dict[str, Any]:
+    """Train two replicas of two shards on a mesh without names."""
+    mesh, strategy = init_device_mesh("cpu", (2, 2)), ShardingStrategy.HYBRID_SHARD
+    wrap = partial(wrap_twice_nested, device_mesh=mesh, sharding_strategy=strategy)
+    return {"fsdp1_hybrid": train(out / "fsdp1_hybrid", wrap)}
 
 
 def main() -> None:
     out = Path(sys.argv[1])
     dist.init_process_group("gloo")
-    facts = four_ranks(out) if sys.argv[2:] == ["hybrid"] else two_ranks(out)
+    jobs = [fsdp2_of_two_ranks, fsdp1_of_two_ranks]
+    if sys.argv[2:] == ["hybrid"]:
+        jobs = [fsdp2_of_four_ranks, fsdp1_of_four_ranks]
+    facts: dict[str, Any] = {}
+    for job in jobs if FSDP2_ON_CPUS else jobs[1:]:
+        facts |= job(out)
     (out / f"facts-{dist.get_rank()}.json").write_text(json.dumps(facts))
     dist.destroy_process_group()
 
