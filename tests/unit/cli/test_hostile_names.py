@@ -121,8 +121,8 @@ def test_arguments_that_are_refused_do_not_reach_a_terminal(
 
     result = run(*command, *paths, GITHUB_ACTIONS="true", TRACEKIT_CACHE="0")
 
-    assert MARK in result.output
-    assert_controls_nothing(result.output)
+    assert MARK in result.stdout + result.stderr
+    assert_controls_nothing(result.stdout + result.stderr)
 
 
 @pytest.mark.parametrize("kind", ["ddp", "gpu"])
@@ -178,8 +178,8 @@ def test_settings_do_not_reach_a_terminal(tmp_path: Path, monkeypatch: pytest.Mo
     ):
         for options in ([], ["--json"]):
             result = run("config", *options, GITHUB_ACTIONS="true", **environment)
-            assert MARK in result.output, environment
-            assert_controls_nothing(result.output)
+            assert MARK in result.stdout + result.stderr, environment
+            assert_controls_nothing(result.stdout + result.stderr)
 
 
 def test_settings_of_a_file_do_not_reach_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
