@@ -58,8 +58,8 @@ def evidence_ranks(report: Report, finding: Finding) -> list[int]:
 
 
 def step_to_show(report: Report) -> int | None:
-    """Return the step that the first finding is about; else that of its longest wait, if it is as long as others are;
-    else the one of median length. None without steps that all ranks completed.
+    """Return the step that the first finding is about, of several the one of median length; else that of its longest
+    wait, if it is as long as others are; else the one of median length. None without steps that all ranks completed.
     """
     lengths_ns, typical = report.run.step_lengths_ns, typical_step(report.run)
     if typical is None or not report.findings:
@@ -67,6 +67,10 @@ def step_to_show(report: Report) -> int | None:
     first = report.findings[0]
     if first.step is not None:
         return first.step
+    steps = first.evidence.get("late_steps")
+    late: list[int] = [step for step in steps if step in lengths_ns] if isinstance(steps, list) else []
+    if late:
+        return sorted(late, key=lengths_ns.__getitem__)[len(late) // 2]
     step = _longest_wait(first).get("step", typical)
     length_ns, usual_ns = lengths_ns.get(step, 0), lengths_ns[typical]
     return step if abs(length_ns - usual_ns) <= _USUAL * usual_ns else typical

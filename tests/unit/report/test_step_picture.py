@@ -46,6 +46,23 @@ def test_the_last_rank_is_on_top_and_the_others_wait_for_it() -> None:
     assert picture.arrow.wait_ns == MS
 
 
+def test_a_rank_that_is_late_in_some_steps_is_shown_in_one_of_them() -> None:
+    """GIVEN rank 2, which computes for 2 ms in steps 7 to 10, and for 1 ms before, as the others do."""
+    cluster = Cluster(4)
+    for step in cluster.steps(11):
+        for rank in range(4):
+            cluster.work(rank, compute=MS * (1 + (rank == 2 and step >= 7)))
+        cluster.collective(range(4), transfer=MS // 10)
+    report = analyze(cluster.run())
+    picture = step_picture(report, 8)
+
+    assert (report.findings[0].id, report.findings[0].rank) == ("late-in-some-steps", 2)
+    assert picture is not None
+    assert picture.step in report.findings[0].evidence["late_steps"]
+    assert picture.arrow is not None
+    assert picture.arrow.late_rank == 2
+
+
 def test_ranks_that_look_the_same_are_one_row() -> None:
     """GIVEN 1,023 ranks that wait for one THEN it and few others are drawn, and all of them are counted."""
     report = job(1024, slow=700, steps=2)
