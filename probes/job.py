@@ -86,10 +86,15 @@ def leave_together(device: torch.device) -> None:
     Gloo would not do: it keeps earlier collectives, and frees them on that thread.
     """
     last = torch.zeros(1, device=device)
-    mine = sys.getrefcount(last)
+
+    def owners() -> tuple[int, int]:
+        """Return those in Python, and those of the tensor itself, which alone tell with torch 2.6."""
+        return sys.getrefcount(last), last._use_count()
+
+    mine = owners()
     dist.all_reduce(last)
     for _ in range(PATIENCE_MS):
-        if sys.getrefcount(last) <= mine:
+        if all(now <= before for now, before in zip(owners(), mine, strict=True)):
             break
         threading.Event().wait(0.001)
 
