@@ -12,9 +12,7 @@ LEFT_OUT = {
         *("fsdp2", "[sharded]", "test_hybrid_capture", "test_guarantees_failures", "travels_with_padding"),
         *("16_bits_are_half", "sharded_as_one", "is_not_promised", "compiled_model_is_named"),
     ),
-    "over Gloo all schedules but GPipe hang": (
-        *("[1f1b", "[interleaved", "[loopedbfs", "[unnamed_mesh", "[evaluation"),
-    ),
+    "over Gloo all schedules but GPipe hang": ("[1f1b", "[interleaved", "[loopedbfs", "[unnamed_mesh"),
     "Gloo's collectives have no group, no sequence id and no entry of the flight recorder": (
         *("test_joins.py", "[fsdp1_hybrid", "with_the_bytes_of_their_parameters[fsdp1"),
         *("reduced_in_the_last_micro_batch", "of_the_optimizer_with_all", "runs_in_a_span_of_its_bucket"),

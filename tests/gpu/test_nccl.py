@@ -69,7 +69,6 @@ OTHERS = [
         kinds=SHARDED | {"all_reduce"},
     ),
 ]
-parametrize = pytest.mark.parametrize
 
 
 def require_understood(recording: DeviceRecording, job: Job) -> None:
@@ -84,7 +83,7 @@ def require_understood(recording: DeviceRecording, job: Job) -> None:
     assert notes_of(result, "unlinked", "clock-step", "clock-drift", "device-clock") == []
 
 
-@parametrize("job", [*WITH_SLOW_RANK, *PIPELINES, *OTHERS], ids=str)
+@pytest.mark.parametrize("job", [*WITH_SLOW_RANK, *PIPELINES, *OTHERS], ids=str)
 def test_a_job_is_understood_and_names_no_rank(job: Job, train: Train, measured: Measured) -> None:
     recording = train(job.name, *job.options, ranks=job.ranks)
     row = recording.require_whole()
@@ -96,7 +95,7 @@ def test_a_job_is_understood_and_names_no_rank(job: Job, train: Train, measured:
     measured(comm_ms=row["comm_ns"] / 1e6, exposed_ms=row["exposed_comm_ns"] / 1e6)
 
 
-@parametrize("job", WITH_SLOW_RANK, ids=str)
+@pytest.mark.parametrize("job", WITH_SLOW_RANK, ids=str)
 def test_a_planted_slow_rank_is_named(job: Job, train: Train, measured: Measured) -> None:
     recording = train(job.name, *job.options, *job.delay, ranks=job.ranks)
     recording.require_whole()
@@ -109,7 +108,7 @@ def test_a_planted_slow_rank_is_named(job: Job, train: Train, measured: Measured
     measured(planted_ms=DELAY_MS, found_ms=found_ms)
 
 
-@parametrize("job", PIPELINES, ids=str)
+@pytest.mark.parametrize("job", PIPELINES, ids=str)
 def test_a_planted_slow_stage_is_named(job: Job, train: Train, measured: Measured) -> None:
     recording = train(job.name, *job.options, *job.delay, ranks=job.ranks)
     recording.require_whole()

@@ -21,9 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 import torch
 
 import tracekit
-from benchmarks.studies.capture_overhead_job import SKIP as SKIP_OF_JOB
-from benchmarks.studies.capture_overhead_job import WARMUP as WARMUP_OF_JOB
-from benchmarks.studies.capture_overhead_job import Job
+from benchmarks.studies import capture_overhead_job
 from sleeping import cycles_per_ms, take_time
 from tracekit.capture.hooks.patching import CaptureWarning
 from tracekit.capture.profiler_session import ProfilerSession
@@ -252,7 +250,7 @@ def overhead(out: Path) -> dict[str, Any]:
     }
 
 
-class TimedJob(Job):
+class TimedJob(capture_overhead_job.Job):
     """The training of the benchmark, on the device, whose events time each step."""
 
     def __init__(self) -> None:
@@ -269,10 +267,11 @@ class TimedJob(Job):
 
     def recorded_ms(self, run: Callable[[], None]) -> float:
         """Return the median time of a recorded step of `run`, but for the first, which the warm-up precedes."""
+        first = capture_overhead_job.SKIP + capture_overhead_job.WARMUP
         self.events.clear()
         run()
         torch.cuda.synchronize()
-        recorded = self.events[SKIP_OF_JOB + WARMUP_OF_JOB + 1 : -1]
+        recorded = self.events[first + 1 : -1]
         return statistics.median(begin.elapsed_time(end) for begin, end in recorded)
 
 

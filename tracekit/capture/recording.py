@@ -344,7 +344,9 @@ def flight_recorder_is_on() -> bool:
 def missing_collectives(entries: Sequence[dict[str, Any]], groups: GroupTable, start_ns: int) -> str | None:
     """Return why collectives since `start_ns` may not be among the entries, or None if all are."""
     if groups.groups and not entries and not flight_recorder_is_on():
-        return "the flight recorder is off, so collectives have no sequence ids: see TORCH_FR_BUFFER_SIZE"
+        of_nccl_alone = "TORCH_NCCL_TRACE_BUFFER_SIZE, for NCCL's alone"  # torch 2.6
+        variable = "TORCH_FR_BUFFER_SIZE" if hasattr(_bindings(), "_dump_fr_trace_json") else of_nccl_alone
+        return f"the flight recorder is off, so collectives have no sequence ids: see {variable}"
     if entries and min(int(entry.get("record_id", 0)) for entry in entries) > 0:
         oldest_ns = min(int(entry["time_created_ns"]) for entry in entries)
         if oldest_ns > start_ns:
@@ -382,6 +384,9 @@ def collective_records(
 
 
 def _dumps() -> list[dict[str, Any]]:
-    bindings = getattr(getattr(sys.modules.get("torch"), "_C", None), "_distributed_c10d", None)
-    dumps = (getattr(bindings, name, None) for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"))
+    dumps = (getattr(_bindings(), name, None) for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"))
     return [json.loads(dump()) for dump in dumps if dump is not None]
+
+
+def _bindings() -> Any:
+    return getattr(getattr(sys.modules.get("torch"), "_C", None), "_distributed_c10d", None)

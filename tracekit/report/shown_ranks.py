@@ -67,10 +67,9 @@ def step_to_show(report: Report) -> int | None:
     first = report.findings[0]
     if first.step is not None:
         return first.step
-    steps = first.evidence.get("late_steps")
-    late: list[int] = [step for step in steps if step in lengths_ns] if isinstance(steps, list) else []
-    if late:
-        return sorted(late, key=lengths_ns.__getitem__)[len(late) // 2]
+    if isinstance(late := first.evidence.get("late_steps"), list):
+        by_length: list[int] = sorted(late, key=lengths_ns.__getitem__)
+        return by_length[len(by_length) // 2]
     step = _longest_wait(first).get("step", typical)
     length_ns, usual_ns = lengths_ns.get(step, 0), lengths_ns[typical]
     return step if abs(length_ns - usual_ns) <= _USUAL * usual_ns else typical

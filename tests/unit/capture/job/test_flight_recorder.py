@@ -114,6 +114,14 @@ def test_it_says_why_collectives_of_the_window_are_missing(
     assert (reason is None) if expected is None else (reason is not None and expected in reason)
 
 
+def test_a_torch_without_a_recorder_of_gloo_names_the_variable_of_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorders(monkeypatch, nccl=OFF)
+    reason = missing_collectives([], one_group(), start_ns=200)
+    assert reason is not None
+    assert "TORCH_NCCL_TRACE_BUFFER_SIZE" in reason
+    assert "TORCH_FR_BUFFER_SIZE" not in reason
+
+
 def test_without_groups_no_collectives_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     recorders(monkeypatch, cpu=OFF)
     assert missing_collectives([], GroupTable(), start_ns=0) is None
